@@ -1,0 +1,164 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a check saw (Finding) and what follows from many of them (fold).
+
+Report, gate, drift and exit codes know only this file, so that a new check
+is one new function that returns Findings.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import typing as t
+from dataclasses import dataclass, field, replace
+
+STATES = ("ok", "warn", "fail", "unknown", "not_applicable")
+POLICIES = ("block", "report")
+SUBJECT_KINDS = ("host", "gpu", "link", "nic", "psu", "bmc", "environment", "fleet")
+#: What somebody has to do. Only a ``fail`` whose action is not ``none`` may drain a host.
+ACTIONS = (
+    "none",
+    "restart job",
+    "reset GPU",
+    "reboot",
+    "drain and inspect",
+    "replace",
+    "ask facility",
+    "fix configuration",
+)
+
+READY = "ready"
+NOT_READY = "not_ready"
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a Finding is about: its kind and the name that survives a reboot (UUID, PCI address, serial)."""
+
+    kind: str
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in SUBJECT_KINDS:
+            raise ValueError(f"subject kind {self.kind!r} is none of {', '.join(SUBJECT_KINDS)}")
+
+
+HOST = Subject("host")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One judgement of one check on one subject.
+
+    ``found`` and ``expected`` are text for a person; what a program needs
+    lies in ``evidence`` (JSON values). ``observed_at`` is UTC, RFC 3339;
+    ``valid_for`` is seconds, None for "until something changes".
+    """
+
+    check: str
+    state: str
+    subject: Subject = HOST
+    found: str = ""
+    expected: str = ""
+    action: str = "none"
+    policy: str = "block"
+    reason: str = ""
+    evidence: t.Mapping[str, t.Any] = field(default_factory=dict)
+    observed_at: str = ""
+    valid_for: t.Optional[int] = None
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("state", self.state, STATES),
+            ("action", self.action, ACTIONS),
+            ("policy", self.policy, POLICIES),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{self.check}: {name} {value!r} is none of {', '.join(allowed)}")
+        if self.state == "not_applicable" and not self.reason:
+            raise ValueError(f"{self.check}: not_applicable needs a reason")
+
+    @property
+    def id(self) -> str:
+        """Stable over runs and hosts' reboots, so that a finding can be acknowledged and followed."""
+        parts = [self.check, self.subject.kind]
+        if self.subject.key:
+            parts.append(self.subject.key)
+        return "/".join(parts)
+
+    def to_dict(self) -> t.Dict[str, t.Any]:
+        """The JSON form: every field, and ``id``."""
+        return {
+            "id": self.id,
+            "check": self.check,
+            "subject": {"kind": self.subject.kind, "key": self.subject.key},
+            "state": self.state,
+            "found": self.found,
+            "expected": self.expected,
+            "action": self.action,
+            "policy": self.policy,
+            "reason": self.reason,
+            "evidence": dict(self.evidence),
+            "observed_at": self.observed_at,
+            "valid_for": self.valid_for,
+        }
+
+
+def from_dict(data: t.Mapping[str, t.Any]) -> Finding:
+    """The Finding of its JSON form. Raises ValueError or KeyError where a field is missing or not of the form."""
+    subject = data["subject"]
+    return Finding(
+        check=str(data["check"]),
+        state=str(data["state"]),
+        subject=Subject(str(subject["kind"]), str(subject.get("key", ""))),
+        found=str(data.get("found", "")),
+        expected=str(data.get("expected", "")),
+        action=str(data.get("action", "none")),
+        policy=str(data.get("policy", "block")),
+        reason=str(data.get("reason", "")),
+        evidence=dict(data.get("evidence") or {}),
+        observed_at=str(data.get("observed_at", "")),
+        valid_for=data.get("valid_for"),
+    )
+
+
+def now() -> str:
+    """The time of an observation, UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def stamp(findings: t.Iterable[Finding], observed_at: str) -> t.List[Finding]:
+    """The same findings, dated: checks are pure and do not know the time."""
+    return [replace(finding, observed_at=finding.observed_at or observed_at) for finding in findings]
+
+
+def apply_policy(findings: t.Iterable[Finding], policy: t.Mapping[str, str]) -> t.List[Finding]:
+    """The same findings under the user's policy, a mapping of check to ``block`` or ``report``."""
+    return [replace(finding, policy=policy.get(finding.check, finding.policy)) for finding in findings]
+
+
+def fold(findings: t.Iterable[Finding]) -> str:
+    """The state of a host: ``not_ready``, ``unknown`` or ``ready``, in this order of weight.
+
+    Nothing judged is ``unknown``: a host about which nobody said anything is not ready.
+    """
+    blocking = [finding.state for finding in findings if finding.policy == "block"]
+    if "fail" in blocking:
+        return NOT_READY
+    if "unknown" in blocking or not {"ok", "warn"} & set(blocking):
+        return UNKNOWN
+    return READY
+
+
+def verdict(findings: t.Sequence[Finding]) -> t.Dict[str, t.Any]:
+    """The contract's JSON object of one host: ok, state, findings."""
+    state = fold(findings)
+    return {"ok": state == READY, "state": state, "findings": [finding.to_dict() for finding in findings]}
+
+
+def dumps(value: t.Any) -> str:
+    """JSON as every file of ours is written: sorted, so that two runs can be compared by diff."""
+    return json.dumps(value, indent=2, sort_keys=True) + "\n"
