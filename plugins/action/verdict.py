@@ -1,0 +1,116 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of the report: begins it, and ends a playbook with its verdict."""
+
+from __future__ import annotations
+
+import os
+import typing as t
+from pathlib import Path
+
+import yaml
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, now, verdict
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._report import collect, plan, store, table, variables
+
+Vars = t.Mapping[str, t.Any]
+ROLES = Path(__file__).resolve().parents[2] / "roles"
+
+
+class ActionModule(ActionBase):
+    """Runs once for all hosts of the play; see the documentation of the module of the same name."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        """The verdict of every host of the play, and ``failed`` where one is not ready."""
+        super().run(tmp, task_vars)
+        _, options = self.validate_argument_spec(
+            argument_spec={
+                "state": {"type": "str", "choices": ["begun", "judged", "planned"], "required": True},
+                "name": {"type": "str", "required": True},
+                "directory": {"type": "path", "default": "reports"},
+            }
+        )
+        facts = task_vars or {}
+        if options["state"] == "begun":
+            return self._begin(facts, options)
+        if options["state"] == "planned":
+            return self._plan(facts)
+        return self._judge(facts, options)
+
+    def _begin(self, facts: Vars, options: Vars) -> dict[str, t.Any]:
+        """Refuse what is misspelt; say in the file that the hosts are being judged, so that no old ok outlives a kill."""
+        known = _public_variables()
+        wrong = {
+            f"{name} (host {host}): did you mean {meant}?"
+            for host in facts["ansible_play_hosts_all"]
+            for name, meant in variables.misspelt(facts["hostvars"][host], known).items()
+        }
+        if wrong:
+            raise AnsibleActionFail(
+                "variables that no role reads: " + "; ".join(sorted(wrong)) + " Rename or remove them; nothing was done."
+            )
+        unfinished = Finding(
+            "run-finished", "unknown", found="the run has begun and not ended", expected="a finished run", observed_at=now()
+        )
+        self._write(facts, options, {host: [unfinished] for host in facts["ansible_play_hosts_all"]})
+        return {"changed": False}
+
+    def _plan(self, facts: Vars) -> dict[str, t.Any]:
+        """Print the plan of every host; fails where one has none."""
+        without = 0
+        for host in facts["ansible_play_hosts_all"]:
+            planned = facts["hostvars"][host].get("gpufleet_plan") or {}
+            found = self._findings(facts, host)
+            loud = [table.line(item.to_dict()) for item in found if item.state in ("fail", "unknown", "warn")]
+            without += planned.get("status") != "ok"
+            for text in [f"{host}: " + (plan.lines(planned)[0] if planned else "no plan"), *plan.lines(planned)[1:], *loud]:
+                Display().display(text)
+        return {"changed": False, "failed": bool(without), "msg": f"{without} hosts have no plan" if without else "planned"}
+
+    def _judge(self, facts: Vars, options: Vars) -> dict[str, t.Any]:
+        found = {host: self._findings(facts, host) for host in facts["ansible_play_hosts_all"]}
+        verdicts = {host: verdict(items) for host, items in found.items()}
+        predicted = self._play_context.check_mode
+        path = None if predicted else self._write(facts, options, found)
+        for text in table.render(options["name"], verdicts):
+            Display().display(text)
+        if path:
+            Display().display(f"report: {path}")
+        # A prediction proves nothing: "unknown" is then what it should be, and only what is known to be wrong fails.
+        bad = [host for host, item in verdicts.items() if not item["ok"] and not (predicted and item["state"] == "unknown")]
+        message = f"{len(bad)} of {len(verdicts)} hosts are not ready" if bad else "all hosts are ready"
+        return {"changed": False, "failed": bool(bad), "msg": message, "report": path or ""}
+
+    def _findings(self, facts: Vars, host: str) -> list[Finding]:
+        hostvars = facts["hostvars"][host]
+        return collect.host_findings(
+            hostvars,
+            finished=host in facts["ansible_play_hosts"],
+            failure=hostvars.get("report_failure") or {},
+        )
+
+    def _write(self, facts: Vars, options: Vars, found: t.Mapping[str, list[Finding]]) -> str:
+        path = store.report_path(options["directory"], options["name"])
+        judged = {host: {**verdict(items), "judged_at": now()} for host, items in found.items()}
+        try:
+            store.update(path, judged, known=set(facts["groups"]["all"]) | set(judged))
+        except OSError as error:
+            raise AnsibleActionFail(
+                f"the verdict cannot be written to {path}: {error}; set report_directory to a folder that can be written"
+            ) from error
+        return os.path.relpath(path)
+
+
+def _public_variables() -> set[str]:
+    """The names of every role's options, from their argument specifications."""
+    names: set[str] = set()
+    for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
+        for spec in (yaml.safe_load(path.read_text()) or {}).get("argument_specs", {}).values():
+            names |= set(spec.get("options") or {})
+    return names

@@ -1,0 +1,57 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Verdicts as a table that a person reads in ten seconds."""
+
+from __future__ import annotations
+
+import typing as t
+
+Hosts = t.Mapping[str, t.Mapping[str, t.Any]]
+
+#: More ready hosts than this are counted and not listed.
+LISTED_READY = 20
+WEIGHT = {"fail": 0, "unknown": 1, "warn": 2, "ok": 3, "not_applicable": 4}
+WORDS = {"ready": "ready", "not_ready": "not ready", "unknown": "unknown"}
+
+
+def render(name: str, hosts: Hosts) -> list[str]:
+    """The lines of the table: hosts that are not ready first, each with its reasons."""
+    ready = [host for host, verdict in hosts.items() if verdict["state"] == "ready"]
+    rest = sorted(host for host in hosts if host not in set(ready))
+    lines = [f"{name}: {len(ready)} of {len(hosts)} hosts ready"]
+    shown = rest + (sorted(ready) if len(ready) <= LISTED_READY else [])
+    width = max([len(host) for host in shown] + [4])
+    for host in shown:
+        verdict = hosts[host]
+        why = reasons(verdict)
+        lines.append(f"  {host:<{width}}  {WORDS[verdict['state']]:<9}  {why[0]}")
+        lines += [f"  {'':<{width}}  {'':<9}  {line}" for line in why[1:]]
+    if len(shown) < len(hosts):
+        lines.append(f"  and {len(hosts) - len(shown)} ready hosts")
+    return lines
+
+
+def reasons(verdict: t.Mapping[str, t.Any]) -> list[str]:
+    """What decides the state of a host, heaviest first; what is ok in one line."""
+    findings = sorted(verdict.get("findings", []), key=lambda item: (WEIGHT[item["state"]], item["id"]))
+    loud = [item for item in findings if item["state"] in ("fail", "unknown", "warn")]
+    lines = [line(item) for item in loud]
+    quiet = [item["found"] for item in findings if item["state"] == "ok" and item["found"]]
+    if verdict["state"] == "ready":
+        lines.append("; ".join(quiet) or "nothing to report")
+    return lines or ["no finding"]
+
+
+def line(finding: t.Mapping[str, t.Any]) -> str:
+    """One Finding: state, check, subject, found and expected, and what to do."""
+    subject = finding["subject"]
+    where = f" {subject['kind']} {subject['key']}" if subject.get("key") else ""
+    text = f"{finding['state']} {finding['check']}{where}: {finding['found']}"
+    if finding.get("expected"):
+        text += f" (expected {finding['expected']})"
+    if finding.get("action", "none") != "none":
+        text += f" -> {finding['action']}"
+    if finding.get("policy") == "report":
+        text += " [report only]"
+    return text

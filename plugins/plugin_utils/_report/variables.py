@@ -1,0 +1,28 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Misspelt variables of ours: a wish that nobody reads must not be lost without a word."""
+
+from __future__ import annotations
+
+import difflib
+import typing as t
+
+#: Two names this alike are one name misspelt; the first word decides whether a name means to be ours.
+CUTOFF = 0.85
+PREFIX_CUTOFF = 0.8
+
+
+def misspelt(names: t.Iterable[str], known: t.Collection[str]) -> dict[str, str]:
+    """The names that look like a misspelt variable of ours, each with the name meant."""
+    prefixes = sorted({name.split("_", 1)[0] for name in known})
+    result = {}
+    for name in names:
+        if name in known or name.startswith(("_", "ansible_")):
+            continue
+        if not difflib.get_close_matches(name.split("_", 1)[0], prefixes, n=1, cutoff=PREFIX_CUTOFF):
+            continue
+        close = difflib.get_close_matches(name, known, n=1, cutoff=CUTOFF)
+        if close:
+            result[name] = close[0]
+    return result

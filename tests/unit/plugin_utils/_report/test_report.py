@@ -1,0 +1,105 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From registered results to the table and the file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, verdict
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._report import collect, plan, store, table, variables
+
+OK = Finding("matmul", "ok", found="2 CPU processes").to_dict()
+BAD = Finding("gpu-count", "fail", found="7", expected="8", action="drain and inspect").to_dict()
+
+
+@pytest.mark.parametrize(
+    ("results", "finished", "failure", "expected"),
+    [
+        ({"verify_result": {"findings": [OK]}}, True, {}, [("matmul", "ok")]),
+        ({}, True, {}, []),
+        ({}, False, {}, [("host-finished", "unknown")]),
+        ({"plan_result": {"unreachable": True, "msg": "timed out"}}, True, {}, [("host-reachable", "unknown")]),
+        ({}, True, {"task": "Install", "msg": "no space"}, [("task-failed", "fail")]),
+        ({"verify_result": {"findings": [BAD]}}, True, {"task": "Prove", "msg": "bad"}, [("gpu-count", "fail")]),
+        ({"verify_result": {"skipped": True}, "plan_result": "text"}, True, {}, []),
+        ({"gpufleet_plan": {"status": "ok"}, "verify_result": {"findings": [OK]}}, True, {}, None),
+    ],
+)
+def test_host_findings(results, finished, failure, expected):
+    found = collect.host_findings(results, finished=finished, failure=failure)
+    if expected is None:
+        expected = [("matmul", "ok"), ("plan", "ok")]
+    assert [(item.check, item.state) for item in found] == expected
+    assert all(item.observed_at for item in found)
+
+
+def test_a_conflict_becomes_a_finding_with_its_remedies():
+    conflict = {
+        "status": "conflict",
+        "conflicts": [{"rule": "driver-too-old", "subject": "driver", "found": "550.163.01", "needs": "580"}],
+        "remedies": ["upgrade the driver to 580 or newer"],
+    }
+    (finding,) = plan.findings(conflict)
+    assert (finding.state, finding.found) == ("fail", "driver-too-old: 550.163.01, needs 580")
+    assert finding.evidence["remedies"] == ["upgrade the driver to 580 or newer"]
+    assert "  1. upgrade the driver to 580 or newer" in plan.lines(conflict)
+
+
+def test_the_table_names_bad_hosts_first_and_counts_the_many_good():
+    hosts = {f"gpu{number:02}": verdict([Finding("matmul", "ok", found="fine")]) for number in range(30)}
+    hosts["gpu99"] = verdict([Finding("gpu-count", "fail", found="7", expected="8", action="drain and inspect")])
+    assert table.render("site", hosts) == [
+        "site: 30 of 31 hosts ready",
+        "  gpu99  not ready  fail gpu-count: 7 (expected 8) -> drain and inspect",
+        "  and 30 ready hosts",
+    ]
+
+
+def test_unknown_is_never_shown_as_ok():
+    lines = table.render("site", {"a": verdict([]), "b": verdict([Finding("nvml", "unknown", found="no answer")])})
+    assert lines == [
+        "site: 0 of 2 hosts ready",
+        "  a     unknown    no finding",
+        "  b     unknown    unknown nvml: no answer",
+    ]
+
+
+def test_a_limited_run_keeps_the_other_hosts_with_their_age(tmp_path):
+    path = str(tmp_path / "site" / "latest.json")
+    old = {"ok": True, "state": "ready", "findings": [], "judged_at": "2026-11-01T00:00:00Z"}
+    store.update(path, {"a": old, "b": old, "gone": old}, known={"a", "b", "gone"})
+    content = store.update(path, {"a": {**old, "ok": False, "judged_at": "2026-12-01T00:00:00Z"}}, known={"a", "b"})
+    assert content == json.loads((tmp_path / "site" / "latest.json").read_text())
+    assert content["ok"] is False
+    assert content["hosts"]["b"] == old
+    assert content["hosts"]["a"]["judged_at"] == "2026-12-01T00:00:00Z"
+    assert "gone" not in content["hosts"]
+
+
+@pytest.mark.parametrize("damaged", ["", "{", "[]", '{"hosts": []}', '{"hosts": {"a": 1}}'])
+def test_a_damaged_report_is_replaced(tmp_path, damaged):
+    (tmp_path / "latest.json").write_text(damaged)
+    content = store.update(str(tmp_path / "latest.json"), {"b": {"ok": True}}, known={"a", "b"})
+    assert content == {"ok": True, "hosts": {"b": {"ok": True}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("pytorch_versoin", "pytorch_version"),
+        ("pytroch_version", "pytorch_version"),
+        ("gpus_expectd", "gpus_expected"),
+        ("pytorch_version", None),
+        ("pytorch_mirror_of_our_site", None),
+        ("play_group", None),
+        ("ansible_host", None),
+        ("driver", None),
+        ("_pytorch_versoin", None),
+    ],
+)
+def test_misspelt(name, meant):
+    known = {"pytorch_version", "gpus_expected", "plan_group", "driver_policy"}
+    assert variables.misspelt([name], known) == ({name: meant} if meant else {})
