@@ -53,10 +53,16 @@ class ActionModule(ActionBase):
         }
         if wrong:
             raise AnsibleActionFail(
-                "variables that no role reads: " + "; ".join(sorted(wrong)) + " Rename or remove them; nothing was done."
+                "variables that no role reads: "
+                + "; ".join(sorted(wrong))
+                + " Rename or remove them; nothing was done."
             )
         unfinished = Finding(
-            "run-finished", "unknown", found="the run has begun and not ended", expected="a finished run", observed_at=now()
+            "run-finished",
+            "unknown",
+            found="the run has begun and not ended",
+            expected="a finished run",
+            observed_at=now(),
         )
         self._write(facts, options, {host: [unfinished] for host in facts["ansible_play_hosts_all"]})
         return {"changed": False}
@@ -69,9 +75,17 @@ class ActionModule(ActionBase):
             found = self._findings(facts, host)
             loud = [table.line(item.to_dict()) for item in found if item.state in ("fail", "unknown", "warn")]
             without += planned.get("status") != "ok"
-            for text in [f"{host}: " + (plan.lines(planned)[0] if planned else "no plan"), *plan.lines(planned)[1:], *loud]:
+            for text in [
+                f"{host}: " + (plan.lines(planned)[0] if planned else "no plan"),
+                *plan.lines(planned)[1:],
+                *loud,
+            ]:
                 Display().display(text)
-        return {"changed": False, "failed": bool(without), "msg": f"{without} hosts have no plan" if without else "planned"}
+        return {
+            "changed": False,
+            "failed": bool(without),
+            "msg": f"{without} hosts have no plan" if without else "planned",
+        }
 
     def _judge(self, facts: Vars, options: Vars) -> dict[str, t.Any]:
         found = {host: self._findings(facts, host) for host in facts["ansible_play_hosts_all"]}
@@ -83,7 +97,9 @@ class ActionModule(ActionBase):
         if path:
             Display().display(f"report: {path}")
         # A prediction proves nothing: "unknown" is then what it should be, and only what is known to be wrong fails.
-        bad = [host for host, item in verdicts.items() if not item["ok"] and not (predicted and item["state"] == "unknown")]
+        bad = [
+            host for host, item in verdicts.items() if not item["ok"] and not (predicted and item["state"] == "unknown")
+        ]
         message = f"{len(bad)} of {len(verdicts)} hosts are not ready" if bad else "all hosts are ready"
         return {"changed": False, "failed": bool(bad), "msg": message, "report": path or ""}
 

@@ -127,18 +127,24 @@ def main() -> None:
     )
     directory = module.params["directory"] or state_dir(os.geteuid(), os.environ)
     path = os.path.join(directory, EXPECTED)
+    problems: t.List[Finding] = []
+    expected = None
     try:
         expected = read_expected(directory)
     except StateError as error:
-        expected, problem = None, Finding(
-            "expected-readable", "unknown", found=str(error), expected="a readable expected.json", action="fix configuration"
+        problems.append(
+            Finding(
+                "expected-readable",
+                "unknown",
+                found=str(error),
+                expected="a readable expected.json",
+                action="fix configuration",
+            )
         )
-    else:
-        problem = None
-    if module.params["state"] == "compared":
-        findings = [problem] if problem else _compare(module.params["python"], expected)
-        module.exit_json(changed=False, path=path, findings=_dated(findings))
-    module.exit_json(**_record(module, path, expected))
+    if module.params["state"] == "recorded":
+        module.exit_json(**_record(module, path, expected))
+    findings = problems or _compare(module.params["python"], expected)
+    module.exit_json(changed=False, path=path, findings=_dated(findings))
 
 
 def _dated(findings: t.Iterable[Finding]) -> t.List[t.Dict[str, t.Any]]:
@@ -155,9 +161,7 @@ def _compare(python: t.Optional[str], expected: t.Optional[t.Mapping[str, t.Any]
     return drift.compare(expected, today, held)
 
 
-def _record(
-    module: AnsibleModule, path: str, expected: t.Optional[t.Mapping[str, t.Any]]
-) -> t.Dict[str, t.Any]:
+def _record(module: AnsibleModule, path: str, expected: t.Optional[t.Mapping[str, t.Any]]) -> t.Dict[str, t.Any]:
     params = module.params
     state = fold([from_dict(item) for item in params["findings"]])
     if state != READY:
@@ -187,7 +191,9 @@ def _record(
                 write_atomic(path + ".previous", dumps(expected))
             write_atomic(path, dumps(content))
         except OSError as error:
-            module.fail_json(msg=f"{path} cannot be written: {error}; free space there or set gate_directory", path=path)
+            module.fail_json(
+                msg=f"{path} cannot be written: {error}; free space there or set gate_directory", path=path
+            )
     done = Finding("recorded", "ok", found=path, policy="report")
     return {"changed": not unchanged, "path": path, "findings": _dated([done]), "diff": diff}
 

@@ -82,7 +82,9 @@ def baseline(accelerator: str, observed: Facts, environment: Facts, proof: Facts
             "torch_cuda": environment.get("torch_cuda") or ("" if environment.get("torch_version") else None),
         },
         "rates": [
-            {"device": device.get("key"), **rate} for device in proof.get("devices", []) for rate in device.get("rates", [])
+            {"device": device.get("key"), **rate}
+            for device in proof.get("devices", [])
+            for rate in device.get("rates", [])
         ],
     }
 
@@ -110,9 +112,11 @@ def _compare_value(row: Compared, then: Facts, now: Facts) -> t.List[Finding]:
     if before == today:
         return []
     state = "unknown" if today is None and row.state == "fail" else row.state
-    subject = Subject("environment", str(then.get("environment", {}).get("python") or "")) if (
-        row.part == "environment"
-    ) else Subject("host")
+    subject = (
+        Subject("environment", str(then.get("environment", {}).get("python") or ""))
+        if (row.part == "environment")
+        else Subject("host")
+    )
     return [
         Finding(
             row.check,
