@@ -1,0 +1,34 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the driver says of its GPUs: the ``nvml`` and ``gpus`` parts of an Observation.
+
+NVML is not asked where the kernel module is not loaded: initialising it can
+load the module (through nvidia-modprobe), and a look changes nothing.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
+
+Answer = t.Dict[str, t.Any]
+
+
+def answer(state: str, *, source: str = "none", error: str = "", **more: t.Any) -> Answer:
+    """An answer without GPUs. ``state`` is one of ok no_library no_driver mismatch error timeout."""
+    return {"nvml": {"state": state, "source": source, "error": error, **more}, "gpus": []}
+
+
+#: Of a look that failed.
+UNKNOWN = answer("error", error="not read")
+
+
+def probe(runner: Runner, host: t.Mapping[str, t.Any], driver: t.Mapping[str, t.Any]) -> Answer:
+    """What NVML says, or why it says nothing."""
+    if not any(library["name"] == "libnvidia-ml.so.1" for library in driver["libraries"]):
+        return answer("no_library", error="libnvidia-ml.so.1 is nowhere on the loader's path")
+    if not driver["version"] and not host["dxg"]:
+        return answer("no_driver", error="the kernel module nvidia is not loaded")
+    return answer("error", error="not read")

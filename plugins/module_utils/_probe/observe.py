@@ -1,0 +1,46 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One look at a host: the Observation (docs/architecture.md). A part that fails says so under ``errors``."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import host, nvml, owner, pci, visibility
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
+
+SCHEMA = 1
+
+_T = t.TypeVar("_T")
+
+
+def observe(runner: Runner) -> t.Dict[str, t.Any]:
+    """The Observation of this host. Does not raise for what the host lacks or refuses."""
+    errors: t.Dict[str, str] = {}
+
+    def part(name: str, look: t.Callable[[], _T], unknown: _T) -> _T:
+        try:
+            return look()
+        except Exception as error:  # pylint: disable=broad-except
+            # Whatever breaks in one part must not hide the others, and is never taken for "nothing there".
+            errors[name] = f"{type(error).__name__}: {error}"
+            return unknown
+
+    machine = part("host", lambda: host.probe(runner), host.UNKNOWN)
+    devices = part("pci", lambda: pci.probe(runner), [])
+    driver = part("driver", lambda: owner.probe(runner, machine), owner.UNKNOWN)
+    seen = part("visibility", lambda: visibility.probe(runner), visibility.UNKNOWN)
+    answer = part("nvml", lambda: nvml.probe(runner, machine, driver), nvml.UNKNOWN)
+    return {
+        "schema": SCHEMA,
+        "observed_at": _finding.now(),
+        "host": machine,
+        "pci": devices,
+        "driver": driver,
+        "nvml": answer["nvml"],
+        "gpus": answer["gpus"],
+        "visibility": seen,
+        "errors": errors,
+    }

@@ -1,0 +1,139 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_info
+short_description: Observes the GPUs, the driver and the machine of a host
+version_added: "0.1.0"
+description:
+  - Reads the PCI devices of every vendor from sysfs, who owns the NVIDIA driver, what NVML shows, what hides GPUs
+    from this process, and the machine itself. It changes nothing and loads no kernel module.
+  - Every outside command and library call has a time limit. A part that cannot be read is unknown and says so under
+    C(observed.errors); the module does not fail for it.
+  - With the policy options it also decides whether the host is a CUDA host or may be a CPU host, and judges the number
+    of its GPUs. A GPU host never becomes a CPU host.
+options:
+  accelerator:
+    description:
+      - V(cuda) means that a host without a visible NVIDIA GPU is not ready.
+      - V(auto) allows the CPU build on a machine where nothing at all speaks for a GPU.
+    type: str
+    choices: [auto, cuda]
+    default: cuda
+  gpus_expected:
+    description:
+      - Number of GPUs that the host should have; V(0) states that it has none, and that this is meant.
+      - When not given, O(baseline_gpus) and then O(expected_majority) say it.
+    type: int
+  expected_majority:
+    description: Number of GPUs of most hosts of the group.
+    type: int
+  baseline_gpus:
+    description: Number of GPUs with which the host was proved before.
+    type: int
+extends_documentation_fragment:
+  - gpufleet.pytorch.attributes
+attributes:
+  check_mode:
+    support: full
+    details: It only looks.
+  diff_mode:
+    support: none
+author:
+  - The gpufleet authors (@gpufleet)
+"""
+
+EXAMPLES = r"""
+- name: Observe the host
+  gpufleet.pytorch.gpu_info:
+    gpus_expected: 8
+  register: gpu_info
+"""
+
+RETURN = r"""
+observed:
+  description: The host as it is; C(docs/architecture.md) gives every field.
+  type: dict
+  returned: always
+  contains:
+    schema:
+      description: Version of the form.
+      type: int
+      sample: 1
+    observed_at:
+      description: Time of the look, UTC.
+      type: str
+      sample: "2026-12-01T05:30:00Z"
+    host:
+      description: Operating system, kernel, Python, glibc, compiler of the kernel, virtualization, Secure Boot.
+      type: dict
+    pci:
+      description: Display adapters, accelerators and NVSwitches of every vendor.
+      type: list
+      elements: dict
+    driver:
+      description: Who owns the driver with the evidence, versions of the module and of the libraries.
+      type: dict
+    nvml:
+      description: Whether NVML answers, and why not.
+      type: dict
+    gpus:
+      description: What NVML shows of each GPU.
+      type: list
+      elements: dict
+    visibility:
+      description: What hides GPUs from this process.
+      type: dict
+    errors:
+      description: Parts that could not be read, with the error.
+      type: dict
+accelerator:
+  description: V(cuda), V(cpu), or V(refuse) where neither may be planned.
+  type: str
+  returned: always
+findings:
+  description: What follows for the presence of GPUs and their driver.
+  type: list
+  elements: dict
+  returned: always
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accelerator
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
+
+COUNTS = ("gpus_expected", "expected_majority", "baseline_gpus")
+
+
+def main() -> None:
+    """Observe, decide, answer."""
+    module = AnsibleModule(
+        argument_spec={
+            "accelerator": {"type": "str", "choices": ["auto", "cuda"], "default": "cuda"},
+            **{name: {"type": "int"} for name in COUNTS},
+        },
+        supports_check_mode=True,
+    )
+    negative = [f"{name} is {module.params[name]}" for name in COUNTS if (module.params[name] or 0) < 0]
+    if negative:
+        module.fail_json(msg=f"a number of GPUs is 0 or more: {', '.join(negative)}")
+    policy = accelerator.Policy(**{name: module.params[name] for name in ("accelerator",) + COUNTS})
+    observed = observe(Runner())
+    decision = accelerator.decide(observed, policy)
+    findings = _finding.stamp(decision.findings, observed["observed_at"])
+    module.exit_json(
+        changed=False,
+        observed=observed,
+        accelerator=decision.accelerator,
+        findings=[finding.to_dict() for finding in findings],
+    )
+
+
+if __name__ == "__main__":
+    main()
