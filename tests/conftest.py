@@ -1,0 +1,105 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What every test session does: fast tests first, and the commands that tests need, installed or named.
+
+Runs on Python 3.8+, where tests/unit/module_utils runs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import typing as t
+from pathlib import Path
+
+import pytest
+
+#: The Debian and Ubuntu packages behind a command, all that it takes to use it in a test.
+PACKAGES: t.Dict[str, t.Tuple[str, ...]] = {
+    "podman": ("podman", "runc", "netavark", "aardvark-dns", "iptables"),
+    "debootstrap": ("debootstrap",),
+    "gcc": ("gcc", "libc6-dev"),
+    "ssh": ("openssh-client",),
+    "git": ("git",),
+}
+CONTAINER_COMMANDS = ("podman", "debootstrap", "ssh")
+#: The order of the folders below tests/; those that are not named come between.
+FIRST, LAST = ("unit", "run", "gates"), ("integration", "containers", "molecule")
+#: What apt-get said where it could not install.
+INSTALL_ERRORS: t.List[str] = []
+
+
+def needed(item: pytest.Item) -> t.Set[str]:
+    """The commands that a test names with ``needs``, and those of ``container``."""
+    names = {name for mark in item.iter_markers("needs") for name in mark.args}
+    return names | set(CONTAINER_COMMANDS if item.get_closest_marker("container") else ())
+
+
+def missing(commands: t.Iterable[str]) -> t.List[str]:
+    return sorted(name for name in commands if shutil.which(name) is None)
+
+
+def in_container() -> bool:
+    """True inside podman, Docker or a Kubernetes pod, where containers of our own are not tried."""
+    return (
+        any(Path(path).exists() for path in ("/run/.containerenv", "/.dockerenv"))
+        or "KUBERNETES_SERVICE_HOST" in os.environ
+    )
+
+
+def barred(item: pytest.Item) -> str:
+    """Why a test cannot run on this machine, whatever is installed; empty where it can."""
+    if item.get_closest_marker("container") is None:
+        return ""
+    if in_container():
+        return "container tests do not run inside a container"
+    return "" if os.geteuid() == 0 else "container tests need root"
+
+
+def pytest_collection_modifyitems(items: t.List[pytest.Item]) -> None:
+    root = Path(__file__).parent
+
+    def order(item: pytest.Item) -> t.Tuple[int, bool]:
+        parts = item.path.relative_to(root).parts if root in item.path.parents else ("",)
+        places = [*FIRST, *LAST]
+        place = places.index(parts[0]) if parts[0] in places else len(FIRST)
+        return place, item.get_closest_marker("container") is not None
+
+    items.sort(key=order)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Installs the packages behind what the chosen tests need: as root, where there is apt, and only what is missing."""
+    if session.config.option.collectonly or os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return
+    commands = missing({name for item in session.items if not barred(item) for name in needed(item)})
+    packages = sorted({package for name in commands for package in PACKAGES.get(name, ())})
+    if not packages:
+        return
+    print("\ninstalling", *packages, flush=True)
+    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
+        done = subprocess.run(
+            ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *command],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        if done.returncode:
+            INSTALL_ERRORS.append(f"apt-get {command[0]}: {done.stdout.decode(errors='replace').strip()}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    reason = barred(item)
+    absent = missing(needed(item))
+    if not reason and absent:
+        packages = sorted({package for name in absent for package in PACKAGES.get(name, (name,))})
+        reason = f"needs {', '.join(absent)} (Debian, Ubuntu: apt install {' '.join(packages)}) {' '.join(INSTALL_ERRORS)}"
+        if INSTALL_ERRORS and os.environ.get("CI"):  # A skip there would be read as a success.
+            pytest.fail(reason, pytrace=False)
+    if reason:
+        pytest.skip(reason)
