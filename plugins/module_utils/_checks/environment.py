@@ -1,0 +1,190 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Is the environment the planned one, whole, and does it see the GPUs that the plan counts on?
+
+``report`` is what `_matmul/survey.py` sent, its events merged into one
+mapping, with ``ended`` (how the survey ended) and ``problem``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import typing as t
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, Subject
+
+Facts = t.Mapping[str, t.Any]
+
+_MISSING_OBJECT = re.compile(r"(\S+\.so[\w.]*): (?:cannot open shared object file|file too short|invalid ELF header|"
+                             r"undefined symbol|version `|cannot read file data|wrong ELF class|ELF load command)")
+_LISTED = 5
+#: A wrong one of these breaks torch or changes what it computes; others of the same name elsewhere do no harm.
+_CRITICAL = re.compile(r"^lib(torch|c10|cu|nv|nccl)", re.I)
+
+
+def judge(report: Facts, python: str, plan: t.Optional[Facts], owned: bool = True) -> t.List[Finding]:
+    """The Findings of one environment, the first that stops the proof last.
+
+    ``plan``: of the host, None where none was given; ``owned``: whether the
+    environment is ours, so that another torch than planned is a fault.
+    """
+    subject = Subject("environment", python)
+    if "python_version" not in report:
+        return [_no_interpreter(report, python, subject)]
+    found = [Finding("environment-python", "ok", subject, found=f"Python {report['python_version']}")]
+    found += _files(report, subject)
+    if "torch_version" not in report:
+        return found + [_no_torch(report, subject)]
+    found.append(Finding("torch-import", "ok", subject, found=f"torch {report['torch_version']}"))
+    found += _wheel(report, plan, subject, owned)
+    found += libraries(report["folder"], report["shipped"], report["libraries"], subject)
+    return found
+
+
+def _no_interpreter(report: Facts, python: str, subject: Subject) -> Finding:
+    said = str(report.get("problem") or report.get("stderr") or "").strip()
+    found = said.splitlines()[-1] if said else f"{python} ended with no answer"
+    if report.get("ended") == "hang":
+        found = f"{python} gave no answer within its time limit"
+    return Finding(
+        "environment-python",
+        "fail",
+        subject,
+        found=found,
+        expected="an interpreter that starts",
+        action="fix configuration",
+        reason="install the environment again, or correct pytorch_python",
+        evidence={"stderr": report.get("stderr", "")},
+    )
+
+
+def _files(report: Facts, subject: Subject) -> t.List[Finding]:
+    damaged = list(report.get("damaged", []))
+    if not damaged:
+        return [Finding("environment-files", "ok", subject, found="every file of torch and its libraries is as installed")]
+    # A missing library says more than the headers that went with it.
+    damaged.sort(key=lambda item: (".so" not in os.path.basename(item["path"]), item["path"]))
+    named = [
+        f"{item['path']} {'is missing' if item['size'] is None else 'has another size'}" for item in damaged[:_LISTED]
+    ]
+    more = f" and {len(damaged) - _LISTED} more" if len(damaged) > _LISTED else ""
+    return [
+        Finding(
+            "environment-files",
+            "fail",
+            subject,
+            found="; ".join(named) + more,
+            expected="every file as its package recorded it",
+            action="fix configuration",
+            reason=f"install {', '.join(sorted({item['package'] for item in damaged}))} again",
+            evidence={"damaged": damaged[:100]},
+        )
+    ]
+
+
+def _no_torch(report: Facts, subject: Subject) -> Finding:
+    message = str(report.get("message") or report.get("stderr") or "")
+    evidence = {"type": report.get("type", ""), "message": message}
+    match = _MISSING_OBJECT.search(message)
+    if match:
+        evidence["library"] = match.group(1).rstrip(":")
+    if report.get("ended") == "hang":
+        found = "import torch did not end within its time limit"
+    elif report.get("type"):
+        found = f"{report['type']}: {message.splitlines()[0] if message else ''}"
+    else:
+        found = f"the interpreter died while it imported torch ({died(report.get('code'))})"
+    return Finding(
+        "torch-import",
+        "fail",
+        subject,
+        found=found,
+        expected="import torch",
+        action="fix configuration",
+        reason=f"{evidence['library']} cannot be loaded: install its package again" if "library" in evidence else "",
+        evidence=evidence,
+    )
+
+
+def died(code: t.Optional[int]) -> str:
+    """How a process ended, for a person. ``code`` as subprocess gives it."""
+    if code is None:
+        return "its end is not known"
+    return f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+
+
+def _variant(torch_cuda: t.Optional[str], torch_hip: t.Optional[str]) -> str:
+    if torch_hip:
+        return "rocm" + ".".join(torch_hip.split(".")[:2])
+    return "cu" + "".join(torch_cuda.split(".")[:2]) if torch_cuda else "cpu"
+
+
+def _wheel(report: Facts, plan: t.Optional[Facts], subject: Subject, owned: bool) -> t.List[Finding]:
+    planned = (plan or {}).get("torch") or {}
+    version = str(report["torch_version"])
+    variant = _variant(report.get("torch_cuda"), report.get("torch_hip"))
+    found = f"torch {version} (build {variant})"
+    if not planned.get("version"):
+        return []
+    want_version, want_variant = str(planned["version"]).split("+")[0], str(planned.get("variant") or "")
+    wrong = version.split("+")[0] != want_version or (want_variant not in ("", variant))
+    expected = f"torch {want_version} (build {want_variant or 'any'}), as planned"
+    if not wrong:
+        return [Finding("wheel-not-as-planned", "ok", subject, found=found, expected=expected)]
+    if not owned:
+        return [
+            Finding(
+                "wheel-not-as-planned", "warn", subject, found=found, expected=expected, policy="report",
+                reason="the environment is the user's own: it is proved as it is",
+            )
+        ]
+    return [
+        Finding(
+            "wheel-not-as-planned", "fail", subject, found=found, expected=expected, action="fix configuration",
+            reason="another index or a later install brought another build: run site.yml again",
+        )
+    ]
+
+
+def _stem(name: str) -> str:
+    return name.split(".so")[0]
+
+
+def libraries(
+    folder: str, shipped: t.Mapping[str, str], loaded: t.Sequence[Facts], subject: Subject
+) -> t.List[Finding]:
+    """Which file was loaded for each library that the wheel brings. 
+
+    ``folder``: site-packages of torch. All paths without links, as the kernel names mapped files.
+    """
+    own = {_stem(name): path for name, path in shipped.items()}
+    files = set(shipped.values())
+    strangers = [
+        item
+        for item in loaded
+        if _stem(item["name"]) in own and item["path"] not in files and not item["path"].startswith(folder + "/")
+    ]
+    evidence = {"libraries": [dict(item) for item in loaded]}
+    if not strangers:
+        return [
+            Finding(
+                "torch-libraries", "ok", subject, found=f"{len(loaded)} libraries, each from the environment",
+                evidence=evidence,
+            )
+        ]
+    bad = [item for item in strangers if _CRITICAL.match(item["name"])]
+    named = "; ".join(f"{item['path']} instead of {own[_stem(item['name'])]}" for item in (bad or strangers)[:_LISTED])
+    return [
+        Finding(
+            "torch-libraries",
+            "fail" if bad else "warn",
+            subject,
+            found=named,
+            expected="the libraries that the wheel brings",
+            action="fix configuration",
+            reason="a copy on the loader's path comes first: take it out of LD_LIBRARY_PATH and ld.so.conf",
+            evidence=evidence,
+        )
+    ]

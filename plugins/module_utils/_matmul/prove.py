@@ -1,0 +1,149 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The proof of one host, from its survey to its Findings: starts the workers and hands what they send to the judges."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import environment
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, Subject
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import choose, compute, jobs, judge, survey, wire
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.supervise import (
+    Outcome,
+    Source,
+    Supervisor,
+    Worker,
+    sources,
+)
+
+#: Seconds between the starts of two GPUs' load: a step of 700 W, not of 5,600 W.
+RAMP_S = 0.5
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was asked, as gpu_matmul's options have it."""
+
+    python: str
+    plan: t.Optional[t.Mapping[str, t.Any]] = None
+    owned: bool = True
+    level: str = "quick"
+    device: str = "auto"
+    cpu_workers: int = 2
+    timeout: float = 60.0
+    import_timeout: float = 300.0
+    dtypes: t.Sequence[str] = ()
+
+    @property
+    def accelerator(self) -> t.Optional[str]:
+        """cuda or cpu as planned, None without a plan."""
+        value = (self.plan or {}).get("accelerator")
+        return str(value) if value else None
+
+
+def worker_source() -> Source:
+    """All that a worker runs."""
+    return sources([wire.__name__, survey.__name__, compute.__name__])
+
+
+def prove(settings: Settings, source: t.Optional[Source] = None) -> t.Tuple[t.Dict[str, t.Any], t.List[Finding]]:
+    """The proof (see docs/architecture.md) and its Findings. ``source``: other worker code, for tests with faults in it."""
+    source = source or worker_source()
+    looked = _supervisor(settings, source[:2]).run([Worker("survey", {}, call="survey")])[0]
+    report = _report(looked)
+    found = environment.judge(report, settings.python, settings.plan, settings.owned)
+    proof: t.Dict[str, t.Any] = {
+        "level": settings.level,
+        "environment": _environment(report, settings.python),
+        "devices": [],
+    }
+    if "cuda" not in report:
+        return proof, found
+    choice = choose.choose(report, settings.device, settings.accelerator, settings.cpu_workers)
+    found.append(choice.finding)
+    if not choice.kind:
+        return proof, found
+    places = _places(settings, choice.kind, report)
+    job = jobs.job(choice.kind, settings.level, settings.dtypes)
+    outcomes = _supervisor(settings, source).run(
+        [Worker(place["key"], {**job, **place["job"]}, env=place["env"]) for place in places]
+    )
+    devices = [
+        judge.Device(
+            choice.kind, place["key"], place["name"], outcome.ended, outcome.events, outcome.code, outcome.stderr,
+            outcome.problem, outcome.seconds,
+        )
+        for place, outcome in zip(places, outcomes)
+    ]
+    found += judge.judge(devices)
+    proof["devices"] = [_device(device) for device in devices]
+    return proof, found
+
+
+def _supervisor(settings: Settings, source: Source) -> Supervisor:
+    return Supervisor(
+        settings.python, source, import_limit=settings.import_timeout, limit=settings.timeout, ramp=RAMP_S
+    )
+
+
+def _report(outcome: Outcome) -> t.Dict[str, t.Any]:
+    """The survey's events as one mapping, with how it ended."""
+    report: t.Dict[str, t.Any] = {}
+    for event in outcome.events:
+        report.update(event)
+    report.update(ended=outcome.ended, code=outcome.code, stderr=outcome.stderr, problem=outcome.problem)
+    return report
+
+
+def _environment(report: t.Mapping[str, t.Any], python: str) -> t.Dict[str, t.Any]:
+    names = ("python_version", "torch_version", "torch_cuda", "arch_list", "cudnn", "nccl", "libraries")
+    return {"python": python, **{name: report.get(name) for name in names}}
+
+
+def _places(settings: Settings, kind: str, report: t.Mapping[str, t.Any]) -> t.List[t.Dict[str, t.Any]]:
+    """Each device: its key, its name, its part of the job and the variables of its worker."""
+    if kind == "cpu":
+        return [
+            {
+                "key": str(index), "name": "CPU process", "job": {"device": "cpu", "threads": 1},
+                "env": {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+            }
+            for index in range(settings.cpu_workers)
+        ]
+    return [
+        {
+            "key": device["uuid"] or f"index {device['index']}", "name": device["name"], "job": {"device": "cuda:0"},
+            "env": {
+                "CUDA_VISIBLE_DEVICES": device["uuid"] or str(device["index"]),
+                "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # the same algorithm, bit for bit, in every round
+            },
+        }
+        for device in report["cuda"]["devices"]
+    ]
+
+
+def _device(device: judge.Device) -> t.Dict[str, t.Any]:
+    names = ("dtype", "output", "m", "n", "k", "state", "reason", "round", "tflops")
+
+    def rows(event: str) -> t.List[t.Dict[str, t.Any]]:
+        return [{name: row[name] for name in names if name in row} for row in device.named(event)]
+
+    return {
+        "kind": device.kind, "key": device.key, "name": device.name, "ended": device.ended,
+        "seconds": round(device.seconds, 1), "exact": rows("exact"), "rates": rows("rate"),
+    }
+
+
+def predicted(settings: Settings) -> Finding:
+    """What check mode says: what would run, and that nothing is known."""
+    where = {"cuda": "every GPU", "cpu": f"{settings.cpu_workers} CPU processes"}.get(
+        settings.accelerator or settings.device, f"every GPU, or {settings.cpu_workers} CPU processes where there is none"
+    )
+    return Finding(
+        "matmul-run", "unknown", Subject("host"), policy="report",
+        found=f"check mode: nothing was run; a proof of level {settings.level} would run on {where}",
+        expected="a run without check mode",
+    )

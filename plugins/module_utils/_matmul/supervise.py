@@ -1,0 +1,257 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Workers: started with the environment's interpreter, one a device, each with a limit, none outlives the module.
+
+A hang, a crash or a broken CUDA context ends in that worker's Outcome and
+nowhere else. Workers stay in the module's process group, so that what stops
+the module stops them; a kill of the module alone reaches them through
+PR_SET_PDEATHSIG, and an alarm of their own ends them in any case.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+import typing as t
+from dataclasses import dataclass, field
+
+#: Seconds. A worker that a kill did not end by then sits in the kernel, and is left behind.
+_KILL_WAIT_S = 5.0
+_STDERR_KEPT = 4000
+_LINE_LIMIT = 1 << 20
+
+#: Makes the modules that the first line of stdin brings, then calls ``main`` (or another function) of the last.
+BOOT = """
+import json, sys, types
+job = json.loads(sys.stdin.readline())
+for name, text in job.pop("modules"):
+    parts = name.split(".")
+    for end in range(1, len(parts)):
+        package = ".".join(parts[:end])
+        if package not in sys.modules:
+            sys.modules[package] = types.ModuleType(package)
+            sys.modules[package].__path__ = []
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(text, name, "exec"), module.__dict__)
+getattr(module, job.pop("call"))(job)
+"""
+
+Source = t.Sequence[t.Tuple[str, str]]
+
+
+def sources(names: t.Sequence[str]) -> Source:
+    """Name and text of imported modules, from their loader: also out of Ansible's zip and the gate's."""
+    found = []
+    for name in names:
+        spec = sys.modules[name].__spec__
+        text = spec.loader.get_source(name) if spec and spec.loader and hasattr(spec.loader, "get_source") else None
+        if text is None:
+            raise RuntimeError(f"the loader of {name} gives no source")
+        found.append((name, text))
+    return found
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What to start: a device's key, its job (JSON), and variables of its own."""
+
+    key: str
+    job: t.Mapping[str, t.Any]
+    call: str = "main"
+    env: t.Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Outcome:
+    """What came of a worker.
+
+    ``ended``: ``done`` (its last event was done), ``error`` (it said what
+    failed), ``crash`` (it died without a word; ``code`` is subprocess's),
+    ``hang`` (killed at its limit), ``stuck`` (not even killed), ``not_started``.
+    """
+
+    key: str
+    ended: str = ""
+    events: t.List[t.Dict[str, t.Any]] = field(default_factory=list)
+    code: t.Optional[int] = None
+    stderr: str = ""
+    problem: str = ""
+    seconds: float = 0.0
+    pid: t.Optional[int] = None
+
+    def named(self, name: str) -> t.List[t.Dict[str, t.Any]]:
+        """Its events of that name."""
+        return [event for event in self.events if event["event"] == name]
+
+
+class _Running:
+    def __init__(self, worker: Worker, process: "subprocess.Popen[bytes]", deadline: float, begun: float) -> None:
+        self.outcome = Outcome(worker.key, pid=process.pid)
+        self.process = process
+        self.deadline: t.Optional[float] = deadline
+        self.begun = begun
+        self.buffer = b""
+        self.open = 2
+        self.ready = False
+
+
+class Supervisor:
+    """Runs workers side by side.
+
+    ``import_limit``: seconds until torch is imported; ``limit``: seconds from
+    there to the end, waiting for siblings not counted: half for what comes
+    before ``ready``, half for what comes after; ``ramp``: seconds between the
+    starts of two devices' load, so that their power does not step.
+    """
+
+    def __init__(
+        self, python: str, source: Source, *, import_limit: float = 300.0, limit: float = 60.0, ramp: float = 0.0
+    ) -> None:
+        self.python = python
+        self.source = source
+        self.import_limit = import_limit
+        self.limit = limit
+        self.ramp = ramp
+        self._selector = selectors.DefaultSelector()
+        self._running: t.List[_Running] = []
+        self._go_at: t.Optional[float] = None
+
+    def run(self, workers: t.Sequence[Worker]) -> t.List[Outcome]:
+        """Start all, read all, end all; one Outcome each, in the order given. Kills what runs where it is interrupted."""
+        outcomes: t.Dict[str, Outcome] = {}
+        try:
+            for worker in workers:
+                outcomes[worker.key] = self._start(worker)
+            while self._running:
+                self._turn()
+        finally:
+            for running in list(self._running):
+                self._end(running, "hang")
+            self._selector.close()
+        return [outcomes[worker.key] for worker in workers]
+
+    def _start(self, worker: Worker) -> Outcome:
+        try:
+            process = subprocess.Popen(  # pylint: disable=consider-using-with
+                [self.python, "-I", "-c", BOOT],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, **worker.env},
+            )
+        except OSError as error:
+            return Outcome(worker.key, ended="not_started", problem=f"{self.python}: {error.strerror or error}")
+        now = time.monotonic()
+        running = _Running(worker, process, now + self.import_limit, now)
+        self._running.append(running)
+        for name in ("stdout", "stderr"):
+            stream = getattr(process, name)
+            os.set_blocking(stream.fileno(), False)
+            self._selector.register(stream, selectors.EVENT_READ, (running, name))
+        alarm = int(self.import_limit + 2 * self.limit) + 60
+        first = {"modules": self.source, "call": worker.call, "parent": os.getpid(), "alarm_s": alarm, **worker.job}
+        self._tell(running, json.dumps(first))
+        return running.outcome
+
+    @staticmethod
+    def _tell(running: _Running, line: str) -> None:
+        stdin = running.process.stdin
+        assert stdin is not None
+        try:
+            stdin.write(line.encode() + b"\n")
+            stdin.flush()
+        except OSError:
+            pass  # it is dead: its end of stdout says so
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        self._release(now)
+        waits = [running.deadline - now for running in self._running if running.deadline is not None]
+        if self._go_at is not None:
+            waits.append(self._go_at - now)
+        for key, _events in self._selector.select(max(0.0, min(waits, default=1.0))):
+            running, name = key.data
+            self._read(running, name, key.fileobj)
+        now = time.monotonic()
+        for running in list(self._running):
+            if running.open == 0:
+                self._end(running, "")
+            elif running.deadline is not None and now >= running.deadline:
+                self._end(running, "hang")
+
+    def _release(self, now: float) -> None:
+        """Let the next worker go on once all that live are ready, one every ``ramp`` seconds."""
+        waiting = [running for running in self._running if running.ready]
+        if not waiting or (self._go_at is None and len(waiting) < len(self._running)):
+            return
+        while waiting and (self._go_at is None or now >= self._go_at):
+            running = waiting.pop(0)
+            running.ready = False
+            running.deadline = now + self.limit / 2
+            self._tell(running, "go")
+            self._go_at = now + self.ramp
+        if not waiting:
+            self._go_at = None
+
+    def _read(self, running: _Running, name: str, stream: t.Any) -> None:
+        try:
+            data = os.read(stream.fileno(), 1 << 16)
+        except BlockingIOError:
+            return
+        if not data:
+            self._selector.unregister(stream)
+            running.open -= 1
+            return
+        if name == "stderr":
+            running.outcome.stderr = (running.outcome.stderr + data.decode("utf-8", "replace"))[-_STDERR_KEPT:]
+            return
+        *lines, running.buffer = (running.buffer + data).split(b"\n")
+        running.buffer = running.buffer[-_LINE_LIMIT:]
+        for line in lines:
+            self._hear(running, line)
+
+    def _hear(self, running: _Running, line: bytes) -> None:
+        try:
+            event = json.loads(line)
+            name = event["event"]
+        except (ValueError, KeyError, TypeError):
+            running.outcome.stderr = (running.outcome.stderr + repr(line[:200]))[-_STDERR_KEPT:]
+            return
+        running.outcome.events.append(event)
+        if name == "imported":
+            running.deadline = time.monotonic() + self.limit / 2
+        elif name == "ready":
+            running.ready, running.deadline = True, None
+
+    def _end(self, running: _Running, ended: str) -> None:
+        outcome, process = running.outcome, running.process
+        if ended == "hang":
+            process.kill()
+        try:
+            outcome.code = process.wait(_KILL_WAIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            ended = "stuck"
+        if ended:
+            outcome.ended = ended
+        else:
+            last = outcome.events[-1]["event"] if outcome.events else ""
+            outcome.ended = {"done": "done", "error": "error", "import_error": "error"}.get(last, "crash")
+        outcome.seconds = time.monotonic() - running.begun
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is None:
+                continue
+            try:
+                self._selector.unregister(stream)
+            except (KeyError, ValueError):
+                pass
+            try:
+                stream.close()
+            except OSError:
+                pass
+        self._running.remove(running)

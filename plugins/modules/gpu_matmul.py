@@ -1,0 +1,171 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_matmul
+short_description: Proves that each GPU multiplies right and as fast as its siblings
+version_added: "0.1.0"
+description:
+  - Starts one worker process a GPU with the interpreter of a PyTorch environment. On a machine without a GPU,
+    it starts some CPU processes with small sizes, and says so.
+  - Multiplies matrices of integers whose product is known to the last bit whatever the library or the GPU, and compares.
+  - Then multiplies random matrices for time, and compares the GPUs of one kind with each other.
+  - A bad result is a finding, not a failure of the task. The task fails only where it was called wrongly.
+  - Each worker has a time limit and ends with the module, whatever stops it. A hang, a crash or a broken CUDA context
+    is the finding of that GPU alone.
+options:
+  python:
+    description: Absolute path of the interpreter of the environment to prove. Nothing in the environment is changed.
+    type: str
+    required: true
+  plan:
+    description:
+      - The plan of the host, as the lookup P(gpufleet.pytorch.compat#lookup) returns it.
+      - With an accelerator C(cuda) in it, the proof fails where torch sees no GPU, and says why. It never takes the CPU instead.
+    type: dict
+  owned:
+    description: Whether the environment was made by this collection. Another torch than planned is a failure only then.
+    type: bool
+    default: true
+  level:
+    description:
+      - How much is proved. V(quick) takes less than a minute after the import of torch, V(standard) ten minutes,
+        V(burnin) hours.
+    type: str
+    choices: [quick, standard, burnin]
+    default: quick
+  device:
+    description: With V(auto), GPUs where the plan or the machine has any, and CPU processes otherwise.
+    type: str
+    choices: [auto, cuda, cpu]
+    default: auto
+  cpu_workers:
+    description: Number of CPU processes, where the proof runs on the CPU.
+    type: int
+    default: 2
+  timeout:
+    description:
+      - Seconds that a worker may take after the import of torch.
+      - 0 takes 60 for O(level=quick), 600 for O(level=standard) and four hours for O(level=burnin).
+    type: float
+    default: 0
+  import_timeout:
+    description: Seconds that the import of torch may take. It is long on a network file system.
+    type: float
+    default: 300
+  dtypes:
+    description: Prove only these types. Empty, all that fit the device.
+    type: list
+    elements: str
+    choices: [float32, tf32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8]
+    default: []
+extends_documentation_fragment:
+  - gpufleet.pytorch.attributes
+attributes:
+  check_mode:
+    support: full
+    details: Says what would run, and runs nothing.
+  diff_mode:
+    support: none
+    details: Nothing is changed.
+author:
+  - The gpufleet authors (@gpufleet)
+"""
+
+EXAMPLES = r"""
+- name: Prove the environment that the collection made
+  gpufleet.pytorch.gpu_matmul:
+    python: /opt/gpufleet/venv/bin/python
+    plan: "{{ gpufleet_plan }}"
+  register: proved
+
+- name: Prove a user's own environment on four CPU processes
+  gpufleet.pytorch.gpu_matmul:
+    python: /home/me/my env/bin/python
+    owned: false
+    device: cpu
+    cpu_workers: 4
+"""
+
+RETURN = r"""
+proof:
+  description: What was proved, and what was measured.
+  type: dict
+  returned: always
+  contains:
+    level:
+      description: The level that was asked for.
+      type: str
+      returned: always
+    environment:
+      description: Interpreter, versions, architectures, and which file was loaded for each library.
+      type: dict
+      returned: always
+    devices:
+      description: Each device with its products (C(exact)) and its TFLOPS (C(rates)).
+      type: list
+      elements: dict
+      returned: always
+findings:
+  description: What was found, a finding a check and subject.
+  type: list
+  elements: dict
+  returned: always
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import now, stamp
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.jobs import LIMITS
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.prove import Settings, predicted, prove
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "python": {"type": "str", "required": True},
+            "plan": {"type": "dict"},
+            "owned": {"type": "bool", "default": True},
+            "level": {"type": "str", "choices": ["quick", "standard", "burnin"], "default": "quick"},
+            "device": {"type": "str", "choices": ["auto", "cuda", "cpu"], "default": "auto"},
+            "cpu_workers": {"type": "int", "default": 2},
+            "timeout": {"type": "float", "default": 0},
+            "import_timeout": {"type": "float", "default": 300},
+            "dtypes": {
+                "type": "list",
+                "elements": "str",
+                "choices": ["float32", "tf32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"],
+                "default": [],
+            },
+        },
+        supports_check_mode=True,
+    )
+    params = dict(module.params)
+    params["timeout"] = params["timeout"] or LIMITS[params["level"]]
+    settings = Settings(**params)
+    if not os.path.isabs(settings.python):
+        module.fail_json(msg=f"python must be an absolute path, not {settings.python!r}")
+    if settings.cpu_workers < 1 or settings.timeout < 0 or settings.import_timeout <= 0:
+        module.fail_json(msg="cpu_workers and import_timeout must be greater than 0, timeout not below it")
+    if settings.device != "auto" and settings.accelerator not in (None, settings.device):
+        module.fail_json(
+            msg=f"device is {settings.device}, but the plan says accelerator {settings.accelerator}:"
+            " leave device at auto, or plan anew"
+        )
+    if module.check_mode:
+        proof, found = {"level": settings.level, "environment": {"python": settings.python}, "devices": []}, [
+            predicted(settings)
+        ]
+    else:
+        proof, found = prove(settings)
+    module.exit_json(changed=False, proof=proof, findings=[finding.to_dict() for finding in stamp(found, now())])
+
+
+if __name__ == "__main__":
+    main()
