@@ -44,14 +44,16 @@ def public_index() -> str:
     text = (Path(unittest.__file__).parent / "mock.py").read_text(encoding="utf-8")
     match = re.search(r"(https://\S+)/project/mock", text)
     if not match:
-        raise OSError("this Python has no ensurepip and no index is set; apt install python3-venv, or set PIP_INDEX_URL")
+        raise OSError(
+            "this Python has no ensurepip and no index is set; apt install python3-venv, or set PIP_INDEX_URL"
+        )
     return f"{match[1]}/simple"
 
 
 def fetch(url: str, config: t.Mapping[str, str]) -> bytes:
     """What lies at an address, which may hold a user and a password."""
     parts = urllib.parse.urlsplit(url)
-    user, _, host = parts.netloc.rpartition("@")
+    user, _at, host = parts.netloc.rpartition("@")
     request = urllib.request.Request(parts._replace(netloc=host).geturl())
     if user:
         token = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
@@ -99,4 +101,4 @@ if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]))
     except OSError as error:
-        sys.exit(f"run: could not fetch pip, which this Python lacks: {error} (mirror: PIP_INDEX_URL; certificates: PIP_CERT)")
+        sys.exit(f"run: could not fetch pip, which this Python lacks: {error} (settings: PIP_INDEX_URL, PIP_CERT)")

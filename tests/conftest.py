@@ -9,6 +9,7 @@ Runs on Python 3.8+, where tests/unit/module_utils runs.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import typing as t
@@ -71,7 +72,7 @@ def pytest_collection_modifyitems(items: t.List[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Installs the packages behind what the chosen tests need: as root, where there is apt, and only what is missing."""
+    """Installs what is missing of what the chosen tests need, as root and where there is apt."""
     if session.config.option.collectonly or os.geteuid() != 0 or shutil.which("apt-get") is None:
         return
     commands = missing({name for item in session.items if not barred(item) for name in needed(item)})
@@ -98,8 +99,27 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     absent = missing(needed(item))
     if not reason and absent:
         packages = sorted({package for name in absent for package in PACKAGES.get(name, (name,))})
-        reason = f"needs {', '.join(absent)} (Debian, Ubuntu: apt install {' '.join(packages)}) {' '.join(INSTALL_ERRORS)}"
+        reason = (
+            f"needs {', '.join(absent)} (Debian, Ubuntu: apt install {' '.join(packages)}) {' '.join(INSTALL_ERRORS)}"
+        )
         if INSTALL_ERRORS and os.environ.get("CI"):  # A skip there would be read as a success.
             pytest.fail(reason, pytrace=False)
     if reason:
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def interpreters() -> t.Dict[str, str]:
+    """The Pythons of this machine by minor version, as `3.8`: those in PATH that start, and pyenv's."""
+    folders = [Path(folder) for folder in os.get_exec_path()]
+    folders += sorted((Path.home() / ".pyenv" / "versions").glob("*/bin"), reverse=True)
+    found: t.Dict[str, str] = {}
+    for path in (path for folder in folders if folder.is_dir() for path in sorted(folder.glob("python3.*"))):
+        match = re.match(r"python(3\.\d+)$", path.name)
+        if match is None or match[1] in found:
+            continue
+        # pyenv leaves shims of versions that are not chosen: they are in PATH and fail.
+        done = subprocess.run([str(path), "-I", "-c", ""], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        if done.returncode == 0:
+            found[match[1]] = str(path)
+    return found

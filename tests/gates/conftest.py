@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: What a clone holds beside the project's own files.
 FOREIGN = (".git", ".venv*", "collections", "reports", "output", "__pycache__", ".*_cache", ".ansible", "*.tar.gz")
 
-Gate = t.Callable[..., str]
+Gate = t.Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
@@ -28,23 +28,26 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def gate() -> Gate:
-    """Runs a command in the clone; returns what it wrote, and fails with it where the exit code is not 0."""
+    """Runs a command in the clone, and fails with what it wrote where its exit code is not 0."""
 
-    def run(*command: str | Path, cwd: Path = ROOT, timeout: float = 600, **environ: str) -> str:
+    def run(
+        *command: str | Path, cwd: Path = ROOT, timeout: float = 600, **environ: str
+    ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [str(part) for part in command],
             cwd=cwd,
             env={**os.environ, "NO_COLOR": "1", **environ},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            capture_output=True,
             text=True,
             timeout=timeout,
             check=False,
         )
         if done.returncode:
-            pytest.fail(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout}", pytrace=False)
-        return done.stdout
+            pytest.fail(
+                f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout}\n{done.stderr}", pytrace=False
+            )
+        return done
 
     return run
 

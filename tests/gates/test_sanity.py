@@ -19,11 +19,23 @@ runpy.run_module("pip", run_name="__main__", alter_sys=True)
 """
 
 
-def test_sanity(gate: t.Callable[..., str], copy: Path, tmp_path: Path) -> None:
+def test_sanity(gate: t.Callable[..., t.Any], copy: Path, tmp_path: Path, interpreters: dict[str, str]) -> None:
     assert not list(copy.glob("tests/sanity/ignore*"))
     cached = tmp_path / ".ansible" / "test" / "cache" / "get_pip_24_2.py"
     cached.parent.mkdir(parents=True)
     cached.write_text(GET_PIP, encoding="utf-8")
-    # A home of its own keeps the stand-in out of the user's, whose pip settings still hold.
-    config = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    gate("ansible-test", "sanity", "--venv", cwd=copy, timeout=1200, HOME=str(tmp_path), XDG_CONFIG_HOME=config)
+    # ansible-test compiles and imports with every Python it finds: only those that start, and all of them.
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for version, path in interpreters.items():
+        (folder / f"python{version}").symlink_to(path)
+    done = gate(
+        *("ansible-test", "sanity", "--venv", "--color", "no"),
+        cwd=copy,
+        timeout=1800,
+        # A home of its own keeps the stand-in out of the user's, whose pip settings still hold.
+        HOME=str(tmp_path),
+        XDG_CONFIG_HOME=os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config"),
+        PATH=os.pathsep.join([str(folder), *os.get_exec_path()]),
+    )
+    assert 'Running sanity test "validate-modules"' in done.stdout + done.stderr
