@@ -59,23 +59,30 @@ def pip_options(folder: Path) -> list[str]:
     return options
 
 
-def start(name: str, image: str, *options: str, run: str) -> str:
-    """Start a box and wait until its systemd is up. `run` labels all boxes of one test, for `remove`."""
+def start(run: Path, name: str, image: str, *options: str) -> str:
+    """Start a box, wait until its systemd is up, and return its full name.
+
+    `run` is a folder of the caller's own, one for each test: it labels the boxes for `remove`, tells them from those
+    of every other run, and takes the settings that the box mounts.
+    """
     reference = images.ensure(image)
-    named = ["--name", name, "--hostname", name, "--label", f"gpufleet.run={run}"]
-    images.podman("run", "--detach", *named, "--systemd", "always", *options, reference, "/sbin/init")
-    ask = ["exec", name, "systemctl", "is-system-running", "--wait"]
+    box = f"gpufleet-{hashlib.sha256(str(run).encode()).hexdigest()[:8]}-{name}"
+    named = ["--name", box, "--hostname", box, "--label", f"gpufleet.run={run}"]
+    images.podman(
+        "run", "--detach", *named, "--systemd", "always", *pip_options(run), *options, reference, "/sbin/init"
+    )
+    ask = ["exec", box, "systemctl", "is-system-running", "--wait"]
     end = time.monotonic() + BOOT_SECONDS
     while True:
         state = images.podman(*ask, check=False, timeout=BOOT_SECONDS)
         if state.stdout.strip() in ("running", "degraded"):
-            return name
+            return box
         if time.monotonic() > end:
-            raise RuntimeError(f"{name} was not up after {BOOT_SECONDS} s: {state.stdout}{state.stderr}")
+            raise RuntimeError(f"{box} was not up after {BOOT_SECONDS} s: {state.stdout}{state.stderr}")
         time.sleep(0.1)
 
 
-def remove(run: str) -> None:
+def remove(run: Path) -> None:
     """Remove the boxes of a run, with what they hold. None is no error."""
     found = images.podman("ps", "--all", "--quiet", "--filter", f"label=gpufleet.run={run}").stdout.split()
     if found:
@@ -96,26 +103,20 @@ def ssh_config(path: Path) -> Path:
 
 
 def _molecule(action: str) -> None:
-    run = os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]
+    run = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"])
     remove(run)
     if action == "down":
         return
     with open(os.environ["MOLECULE_FILE"], encoding="utf-8") as handle:
         platforms: list[dict[str, t.Any]] = yaml.safe_load(handle)["platforms"]
-    settings = ssh_config(Path(run) / "ssh_config")
+    settings = ssh_config(run / "ssh_config")
     instances = []
     for platform in platforms:
-        box = f"gpufleet-{hashlib.sha256(run.encode()).hexdigest()[:8]}-{platform['name']}"
-        options = [*pip_options(Path(run)), *platform.get("options", [])]
-        start(box, platform.get("image") or platform["name"], *options, run=run)
-        reach = {
-            "address": box,
-            "port": 22,
-            "user": platform.get("user", "root"),
-            "identity_file": str(images.ssh_key()),
-        }
-        instances.append({"instance": platform["name"], **reach})
-        print(f"{platform['name']}: ssh -F {settings} {box}")
+        name = platform["name"]
+        box = start(run, name, platform.get("image") or name, *platform.get("options", []))
+        reach = {"address": box, "port": 22, "identity_file": str(images.ssh_key())}
+        instances.append({"instance": name, "user": platform.get("user", "root"), **reach})
+        print(f"{name}: ssh -F {settings} {box}")
     Path(os.environ["MOLECULE_INSTANCE_CONFIG"]).write_text(yaml.safe_dump(instances), encoding="utf-8")
 
 

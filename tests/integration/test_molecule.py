@@ -30,7 +30,7 @@ def test_scenario(scenario: str, tmp_path: Path) -> None:
                 command, cwd=ROOT, env=environment, stdout=handle, stderr=handle, timeout=SECONDS, check=False
             )
     finally:
-        boxes.remove(str(tmp_path))
+        boxes.remove(tmp_path)
     assert done.returncode == 0, f"molecule test -s {scenario}: exit {done.returncode}, log {log}:\n" + "\n".join(
         log.read_text(errors="replace").splitlines()[-80:]
     )
