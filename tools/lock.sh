@@ -6,7 +6,11 @@
 # Locks requirements/*.in again, for every Python that ./run takes: pip install uv, then tools/lock.sh [--upgrade].
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../requirements"
+lock() {
+    uv pip compile --quiet --universal --generate-hashes --only-binary :all: --no-header --no-annotate \
+        --no-emit-index-url --python-version "$1" --output-file "$2.txt" "${@:3}" "$2.in"
+}
+lock 3.8 unit "$@"
 for name in pip ansible test; do
-    uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --only-binary :all: --no-header \
-        --no-annotate --no-emit-index-url --output-file "$name.txt" "$@" "$name.in"
+    lock 3.11 "$name" "$@"
 done
