@@ -61,7 +61,7 @@ def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_main_job(machine: Machine) -> None:
     done = machine.run(*SITE)
     assert done.returncode == 0, done.stdout[-6000:]
-    assert machine.state_of("site")["state"] == "ok"
+    assert machine.state_of("site")["state"] == "ready"
     expected = json.loads(images.podman("exec", machine.box, "cat", f"{machine.state}/expected.json").stdout)
     assert expected["plan"]["torch"]["requirement"] == "torch==2.13.0+cpu"
 
@@ -76,7 +76,7 @@ def test_roots_gate_ignores_the_state_of_a_plain_user(machine: Machine) -> None:
     assert done.returncode != 0
     judged = machine.state_of("drift")
     assert judged["state"] == "unknown"
-    assert "never-proved" in [finding["id"] for finding in judged["findings"]]
+    assert "never-proved" in [finding["check"] for finding in judged["findings"]]
 
 
 @pytest.mark.container

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, from_dict, now, stamp
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._report import plan as plan_report
 
+#: The oldest that ansible-core 2.19 and our modules run on.
+OLDEST_PYTHON = (3, 8)
 #: What each role registers, in the order of the flow.
 RESULTS = (
     "plan_result",
@@ -24,7 +27,8 @@ def host_findings(variables: t.Mapping[str, t.Any], *, finished: bool, failure: 
     """The Findings of one host.
 
     ``variables``: the host's variables, with the registered results. ``finished``: the host reached the end of
-    the play. ``failure``: task and message of a task that failed, empty where none did.
+    the play. ``failure``: task and message of a task that failed, empty where none did; for a module that Python
+    could not run also its ``stderr`` and what ``python -V`` said.
     """
     found: list[Finding] = []
     unreachable = ""
@@ -49,15 +53,7 @@ def host_findings(variables: t.Mapping[str, t.Any], *, finished: bool, failure: 
             )
         )
     elif failure and not any(item.state == "fail" for item in found):
-        found.append(
-            Finding(
-                "task-failed",
-                "fail",
-                found=f"{failure.get('task')}: {failure.get('msg')}",
-                expected="every task done",
-                action="fix configuration",
-            )
-        )
+        found.append(_task_failed(failure))
     elif not finished and not failure:
         found.append(
             Finding(
@@ -69,3 +65,23 @@ def host_findings(variables: t.Mapping[str, t.Any], *, finished: bool, failure: 
             )
         )
     return stamp(found, now())
+
+
+def _task_failed(failure: t.Mapping[str, t.Any]) -> Finding:
+    found = f"{failure.get('task')}: {failure.get('msg')}"
+    expected = "every task done"
+    stderr = str(failure.get("stderr") or "").strip()
+    if stderr:  # Ansible's message has only that no answer came.
+        found += f": {stderr.splitlines()[-1].strip()}"
+    python = re.match(r"Python (\d+)\.(\d+)\S*", str(failure.get("python") or "").strip())
+    if stderr and python and (int(python[1]), int(python[2])) < OLDEST_PYTHON:
+        found = f"{failure.get('task')}: the host's {python[0]} is too old for Ansible's modules"
+        expected = "Python {}.{} or newer, named by ansible_python_interpreter".format(*OLDEST_PYTHON)
+    return Finding(
+        "task-failed",
+        "fail",
+        found=found,
+        expected=expected,
+        action="fix configuration",
+        evidence={"stderr": stderr} if stderr else {},
+    )

@@ -36,6 +36,34 @@ def test_host_findings(results, finished, failure, expected):
     assert all(item.observed_at for item in found)
 
 
+NO_ANSWER = {
+    "task": "Observe",
+    "msg": "No start of json char found",
+    "stderr": "Traceback\nSyntaxError: invalid syntax",
+}
+
+
+@pytest.mark.parametrize(
+    ("failure", "found", "expected"),
+    [
+        (
+            {**NO_ANSWER, "python": "Python 3.7.16\n"},
+            "Observe: the host's Python 3.7.16 is too old for Ansible's modules",
+            "Python 3.8 or newer, named by ansible_python_interpreter",
+        ),
+        (
+            {**NO_ANSWER, "python": "Python 3.11.2"},
+            "Observe: No start of json char found: SyntaxError: invalid syntax",
+            "every task done",
+        ),
+        ({"task": "Install", "msg": "no space", "stderr": "", "python": ""}, "Install: no space", "every task done"),
+    ],
+)
+def test_a_failed_task_says_what_was_found_and_expected(failure, found, expected):
+    (finding,) = collect.host_findings({}, finished=True, failure=failure)
+    assert (finding.found, finding.expected) == (found, expected)
+
+
 def test_a_conflict_becomes_a_finding_with_its_remedies():
     conflict = {
         "status": "conflict",
