@@ -32,8 +32,16 @@ options:
     description: Number of GPUs of most hosts of the group.
     type: int
   baseline_gpus:
-    description: Number of GPUs with which the host was proved before.
+    description: Number of GPUs with which the host was proved before. When not given, C(expected.json) on the host says it.
     type: int
+  directory:
+    description: Folder of C(expected.json), where it is not the usual one (see M(gpufleet.pytorch.gpu_drift)).
+    type: path
+  python:
+    description:
+      - Interpreter of an environment to look at, or one that an environment will be made from. Its Python and its torch
+        are told under C(observed.environment), without importing torch.
+    type: str
 extends_documentation_fragment:
   - gpufleet.pytorch.attributes
 attributes:
@@ -87,6 +95,9 @@ observed:
     visibility:
       description: What hides GPUs from this process.
       type: dict
+    environment:
+      description: Python and torch of O(python), empty where that is not given.
+      type: dict
     errors:
       description: Parts that could not be read, with the error.
       type: dict
@@ -101,12 +112,16 @@ findings:
   returned: always
 """
 
+import os
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accelerator
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accelerator, driver
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.environment import environment
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import StateError, read_expected, state_dir
 
 COUNTS = ("gpus_expected", "expected_majority", "baseline_gpus")
 
@@ -116,6 +131,8 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "accelerator": {"type": "str", "choices": ["auto", "cuda"], "default": "cuda"},
+            "directory": {"type": "path"},
+            "python": {"type": "str"},
             **{name: {"type": "int"} for name in COUNTS},
         },
         supports_check_mode=True,
@@ -123,10 +140,21 @@ def main() -> None:
     negative = [f"{name} is {module.params[name]}" for name in COUNTS if (module.params[name] or 0) < 0]
     if negative:
         module.fail_json(msg=f"a number of GPUs is 0 or more: {', '.join(negative)}")
-    policy = accelerator.Policy(**{name: module.params[name] for name in ("accelerator",) + COUNTS})
-    observed = observe(Runner())
+    runner = Runner()
+    observed = observe(runner)
+    observed["environment"] = environment(runner, module.params["python"]) if module.params["python"] else {}
+    counts = {name: module.params[name] for name in COUNTS}
+    if counts["baseline_gpus"] is None:
+        try:
+            expected = read_expected(module.params["directory"] or state_dir(os.geteuid(), os.environ))
+        except StateError as error:
+            observed["errors"]["expected"] = str(error)
+        else:
+            counts["baseline_gpus"] = len(expected["baseline"].get("gpus", [])) if expected else None
+    observed["baseline_gpus"] = counts["baseline_gpus"]
+    policy = accelerator.Policy(accelerator=module.params["accelerator"], **counts)
     decision = accelerator.decide(observed, policy)
-    findings = _finding.stamp(decision.findings, observed["observed_at"])
+    findings = _finding.stamp([*decision.findings, *driver.check(observed)], observed["observed_at"])
     module.exit_json(
         changed=False,
         observed=observed,

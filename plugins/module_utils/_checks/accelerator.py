@@ -20,10 +20,13 @@ REFUSE = "refuse"
 
 VENDORS = {"1002": "AMD", "8086": "Intel", "1d0f": "Amazon", "1ae0": "Google", "10de": "NVIDIA"}
 
+STATED = "gpus_expected"
+
 #: Parts of an Observation without which nothing may be decided.
 DECIDING = ("host", "pci", "visibility")
 
 Observation = t.Mapping[str, t.Any]
+Devices = t.Sequence[t.Mapping[str, t.Any]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Policy:
     def expected(self) -> t.Tuple[t.Optional[int], str]:
         """How many GPUs there should be and who says so: the user, the proof of this host, the group."""
         for count, source in (
-            (self.gpus_expected, "gpus_expected"),
+            (self.gpus_expected, STATED),
             (self.baseline_gpus, "the host's baseline"),
             (self.expected_majority, "most hosts of the group"),
         ):
@@ -71,8 +74,8 @@ def decide(observed: Observation, policy: Policy) -> Decision:
     if unread:
         return Decision(REFUSE, (_unread(unread),) + tuple(findings))
     if by_role["gpu"] or _elsewhere(observed):
-        findings = _driver(observed, by_role["gpu"]) + _count(observed, by_role["gpu"], policy) + findings
-        return Decision(REFUSE if by_role["accelerator"] and not by_role["gpu"] else CUDA, tuple(findings))
+        own = [*_driver(observed, by_role["gpu"]), _count(observed, by_role["gpu"], policy)]
+        return Decision(CUDA, tuple(own + findings))
     reasons = _why_no_cpu(observed, by_role["accelerator"], policy)
     if reasons:
         return Decision(REFUSE, (_absent(by_role["display"], policy, reasons),) + tuple(findings))
@@ -92,7 +95,7 @@ def _elsewhere(observed: Observation) -> bool:
     return bool(observed["host"]["dxg"] or observed["gpus"])
 
 
-def _why_no_cpu(observed: Observation, accelerators: t.Sequence[t.Mapping[str, t.Any]], policy: Policy) -> t.List[str]:
+def _why_no_cpu(observed: Observation, accelerators: Devices, policy: Policy) -> t.List[str]:
     """What forbids the CPU build on a machine without a visible NVIDIA GPU; nothing where it is allowed."""
     reasons = []
     if policy.accelerator != "auto":
@@ -100,14 +103,20 @@ def _why_no_cpu(observed: Observation, accelerators: t.Sequence[t.Mapping[str, t
     if accelerators:
         reasons.append(f"another vendor's accelerator is there: {_names(accelerators)}")
     reasons += [f"{item['how']} may hide GPUs ({item['found']})" for item in observed["visibility"]["hidden_by"]]
+    if "expected" in observed["errors"]:
+        reasons.append(f"whether it was proved with GPUs cannot be read: {observed['errors']['expected']}")
+    if any(device["role"] == "nvswitch" for device in observed["pci"]):
+        reasons.append("NVSwitches are there, and the GPUs that belong to them are not")
     if policy.baseline_gpus:
         reasons.append(f"this host was proved with {policy.baseline_gpus} GPUs")
     if policy.gpus_expected:
         reasons.append(f"gpus_expected is {policy.gpus_expected}")
+    if policy.expected_majority and policy.gpus_expected is None:
+        reasons.append(f"most hosts of the group have {policy.expected_majority} GPUs")
     return reasons
 
 
-def _absent(displays: t.Sequence[t.Mapping[str, t.Any]], policy: Policy, reasons: t.Sequence[str]) -> Finding:
+def _absent(displays: Devices, policy: Policy, reasons: t.Sequence[str]) -> Finding:
     count, source = policy.expected
     named = f"; {_names(displays)}" if displays else ""
     return Finding(
@@ -120,7 +129,7 @@ def _absent(displays: t.Sequence[t.Mapping[str, t.Any]], policy: Policy, reasons
     )
 
 
-def _foreign(accelerators: t.Sequence[t.Mapping[str, t.Any]]) -> t.List[Finding]:
+def _foreign(accelerators: Devices) -> t.List[Finding]:
     if not accelerators:
         return []
     return [
@@ -130,13 +139,13 @@ def _foreign(accelerators: t.Sequence[t.Mapping[str, t.Any]]) -> t.List[Finding]
             found=_names(accelerators),
             expected="accelerators of NVIDIA only",
             action="fix configuration",
-            reason="this collection plans for CUDA; a host with another vendor's accelerator is not made a CPU host either",
+            reason="only CUDA is planned here, and a host with another vendor's accelerator is no CPU host",
             evidence={"addresses": [device["address"] for device in accelerators]},
         )
     ]
 
 
-def _hidden(observed: Observation, gpus: t.Sequence[t.Mapping[str, t.Any]]) -> t.List[Finding]:
+def _hidden(observed: Observation, gpus: Devices) -> t.List[Finding]:
     hidden = [item for item in observed["visibility"]["hidden_by"] if _hides(item, len(gpus))]
     if not hidden:
         return []
@@ -163,7 +172,7 @@ def _hides(item: t.Mapping[str, str], count: int) -> bool:
     return count == 0 or len(set(valid)) < count
 
 
-def _driver(observed: Observation, gpus: t.Sequence[t.Mapping[str, t.Any]]) -> t.List[Finding]:
+def _driver(observed: Observation, gpus: Devices) -> t.List[Finding]:
     nvml = observed["nvml"]
     if nvml["state"] not in ("no_library", "no_driver"):
         return []
@@ -183,57 +192,69 @@ def _driver(observed: Observation, gpus: t.Sequence[t.Mapping[str, t.Any]]) -> t
     ]
 
 
-def _count(observed: Observation, gpus: t.Sequence[t.Mapping[str, t.Any]], policy: Policy) -> t.List[Finding]:
-    """``gpu-count``: the bus against NVML, and both against what there should be."""
-    usable = [gpu for gpu in observed["gpus"] if gpu["state"] == "ok"]
-    shown = {gpu["pci_address"] for gpu in usable}
-    functions = [gpu["address"] for gpu in gpus]
-    lost = sorted(set(functions) - shown)
-    expected, source = policy.expected
-    on_bus = len(functions) if functions else len(usable)
-    want = on_bus if expected is None else expected
-    by = source or "the PCI bus"
-    evidence = {"pci": functions, "nvml": sorted(shown), "not_in_nvml": lost}
-    if on_bus != want:
-        missing = on_bus < want
-        text = f"found {on_bus}, expected {want}"
-        return [
-            Finding(
-                "gpu-count",
-                "fail" if missing or policy.gpus_expected is not None else "warn",
-                found=f"{text}: {', '.join(functions) or 'none'} on the PCI bus",
-                expected=f"{want} by {by}",
-                action="drain and inspect" if missing else "fix configuration",
-                reason="" if missing else "more GPUs than stated",
-                evidence=evidence,
-            )
-        ]
-    state = observed["nvml"]["state"]
-    if state != "ok":
-        if state in ("no_library", "no_driver"):
-            return []  # gpu-without-driver says it
-        return [
-            Finding(
-                "gpu-count",
-                "fail" if state == "mismatch" else "unknown",
-                found=f"NVML: {observed['nvml']['error'] or state}; {on_bus} on the PCI bus",
-                expected=f"{want} by {by}",
-                action="reboot" if state in ("mismatch", "timeout") else "drain and inspect",
-                evidence=evidence,
-            )
-        ]
-    if len(usable) < want:
-        return [
-            Finding(
-                "gpu-count",
-                "unknown" if observed["visibility"]["hidden_by"] else "fail",
-                found=f"found {len(usable)}, expected {want}: NVML does not show {', '.join(lost) or 'them all'}",
-                expected=f"{want} by {by}",
-                action="drain and inspect",
-                evidence=evidence,
-            )
-        ]
-    return [Finding("gpu-count", "ok", found=f"{len(usable)} GPUs", expected=f"{want} by {by}", evidence=evidence)]
+def _count(observed: Observation, gpus: Devices, policy: Policy) -> Finding:
+    """``gpu-count``: the bus against what there should be, and NVML against the bus."""
+    on_bus = [gpu["address"] for gpu in gpus]
+    usable = {gpu["pci_address"] for gpu in observed["gpus"] if gpu["state"] == "ok"}
+    present = len(on_bus) or len(observed["gpus"])
+    expected, source = _expected(observed, present, policy)
+    want = present if expected is None else expected
+    troubled = _troubled(observed, on_bus)
+    nvml = observed["nvml"]
+    state, action, reason = "ok", "none", ""
+    if present != want:
+        state, action, reason = "fail", "drain and inspect", ""
+        if present > want:
+            state, action = ("fail" if source == STATED else "warn"), "fix configuration"
+            reason = "more GPUs than there should be"
+        found = f"found {present}, expected {want}: {', '.join(on_bus) or 'none'} on the PCI bus"
+    elif nvml["state"] != "ok":
+        state, action = "unknown", "fix configuration"
+        found = f"{present} on the PCI bus; NVML: {nvml['error'] or nvml['state']}"
+    elif len(usable) < want:
+        hidden = bool(observed["visibility"]["hidden_by"])
+        hanging = sum(1 for gpu in observed["gpus"] if gpu["state"] == "timeout")
+        state = "unknown" if hidden or want - len(usable) <= hanging else "fail"
+        action = "fix configuration" if hidden else "reboot" if state == "unknown" else "drain and inspect"
+        found = f"found {len(usable)}, expected {want}: {', '.join(troubled)}"
+    else:
+        found = f"{len(usable)} GPUs"
+        if expected is None and present > 1 and present % 2:
+            state, action = "unknown", "fix configuration"
+            reason = f"an odd number of GPUs, and nothing says how many there should be; gpus_expected: {present} does"
+    return Finding(
+        "gpu-count",
+        state,
+        found=found,
+        expected=f"{want} by {source}" if source else "as many in NVML as on the PCI bus",
+        action=action,
+        reason=reason,
+        evidence={"pci": on_bus, "nvml": sorted(usable), "troubled": troubled},
+    )
+
+
+def _expected(observed: Observation, present: int, policy: Policy) -> t.Tuple[t.Optional[int], str]:
+    """What is stated or learnt; else what the board tells: NVSwitches join 8 GPUs, or 16.
+
+    A virtual machine is given a partition of them: 1, 2 or 4.
+    """
+    count, source = policy.expected
+    if count is None and any(device["role"] == "nvswitch" for device in observed["pci"]):
+        sizes = (8, 16) if observed["host"]["virtualization"] == "none" else (1, 2, 4, 8, 16)
+        return next((size for size in sizes if size >= present), present), "the board's NVSwitches"
+    return count, source
+
+
+def _troubled(observed: Observation, on_bus: t.Sequence[str]) -> t.List[str]:
+    """GPUs that cannot be used, by address where it is known, with what is the matter."""
+    states = {gpu["pci_address"]: gpu["state"] for gpu in observed["gpus"] if gpu["pci_address"]}
+    nameless = [gpu for gpu in observed["gpus"] if not gpu["pci_address"]]
+    named = [
+        f"{address} ({states.get(address, 'not in NVML')})"
+        for address in on_bus or sorted(states)
+        if states.get(address) != "ok"
+    ]
+    return named + [f"NVML's GPU {gpu['index']} ({gpu['state']})" for gpu in nameless]
 
 
 def _unread(unread: t.Sequence[str]) -> Finding:
@@ -247,7 +268,7 @@ def _unread(unread: t.Sequence[str]) -> Finding:
     )
 
 
-def _names(devices: t.Sequence[t.Mapping[str, t.Any]]) -> str:
+def _names(devices: Devices) -> str:
     return ", ".join(
         f"{VENDORS.get(device['vendor'], 'vendor ' + device['vendor'])} {device['vendor']}:{device['device']}"
         f" (class {device['class']}) at {device['address']}"

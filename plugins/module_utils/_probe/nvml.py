@@ -3,17 +3,37 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the driver says of its GPUs: the ``nvml`` and ``gpus`` parts of an Observation.
 
-NVML is not asked where the kernel module is not loaded: initialising it can
-load the module (through nvidia-modprobe), and a look changes nothing.
+NVML is read through pynvml, in a child (child.py); where pynvml is not there,
+``nvidia-smi -q -x`` gives the same facts under the same names (smi.py).
+
+Neither is asked where the kernel module is not loaded: starting NVML can load
+the module (through nvidia-modprobe), and a look changes nothing.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import types
 import typing as t
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import child, facts, smi
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
 Answer = t.Dict[str, t.Any]
+
+#: A copy of pynvml beside the gate goes before whatever the system has: it is of a known version.
+PYNVML = ("/usr/local/lib/gpufleet/pynvml.py",)
+#: Seconds for nvidia-smi, which reads all GPUs in one go and starts them where no persistence daemon runs.
+SMI_LIMIT = 8.0
+SMI = (
+    "/usr/bin/nvidia-smi",
+    "/usr/lib/wsl/lib/nvidia-smi",
+    "/usr/local/nvidia/bin/nvidia-smi",
+    "/usr/local/bin/nvidia-smi",
+)
+
+#: States of NVML by its error codes (nvml.h); every other code is "error".
+_STATES = {9: "no_driver", 12: "no_library", 18: "mismatch", 10: "timeout"}
 
 
 def answer(state: str, *, source: str = "none", error: str = "", **more: t.Any) -> Answer:
@@ -31,4 +51,81 @@ def probe(runner: Runner, host: t.Mapping[str, t.Any], driver: t.Mapping[str, t.
         return answer("no_library", error="libnvidia-ml.so.1 is nowhere on the loader's path")
     if not driver["version"] and not host["dxg"]:
         return answer("no_driver", error="the kernel module nvidia is not loaded")
-    return answer("error", error="not read")
+    path = next((path for path in PYNVML if runner.exists(path)), None)
+    try:
+        with child.Lock(child.folder(runner)) as lock:
+            if path is not None or importlib.util.find_spec("pynvml") is not None:
+                return from_stream(child.stream(_job(runner.path(path) if path else None), lock))
+            return _from_smi(runner, lock)
+    except child.Stuck as error:
+        return answer("timeout", error=str(error))
+
+
+def from_stream(sent: child.Stream) -> Answer:
+    """The answer of what the child sent and of where it hung."""
+    head: t.Dict[str, t.Any] = {}
+    gpus = []
+    for record in sent.records:
+        if "gpu" in record:
+            gpus.append(record["gpu"])
+        else:
+            head.update(record)
+    known = {gpu["index"] for gpu in gpus}
+    if None in sent.hung and not head:
+        return answer("timeout" if "no answer" in sent.hung[None] else "error", source="nvml", error=sent.hung[None])
+    if "state" in head:
+        return answer(head["state"], source="nvml", error=head["error"])
+    count = int(head.pop("count"))
+    for index in range(count):
+        if index not in known:
+            trouble = sent.hung.get(index, "not reached within the time limit")
+            gpus.append({"index": index, "uuid": None, "pci_address": None, "state": "timeout", "error": trouble})
+    lost = "; ".join(f"GPU {index}: {text}" for index, text in sorted(sent.hung.items(), key=str) if index is not None)
+    return {
+        "nvml": {"state": "ok", "source": "nvml", "error": lost, **head},
+        "gpus": sorted(gpus, key=lambda gpu: int(gpu["index"])),
+    }
+
+
+def _from_smi(runner: Runner, lock: child.Lock) -> Answer:
+    program = next((path for path in SMI if runner.which(path)), None)
+    if program is None:
+        return answer("error", error="neither pynvml nor nvidia-smi is on this host")
+    env = {**runner.env, "LC_ALL": "C"}
+    problem, output = child.capture([runner.path(program), "-q", "-x"], env, lock, SMI_LIMIT)
+    if output is None:
+        return answer("timeout", source="nvidia-smi", error=problem)
+    text = output.decode("utf-8", "replace")
+    try:
+        return smi.parse(text)
+    except smi.Unreadable as error:
+        state = "mismatch" if "version mismatch" in text else "error"
+        return answer(state, source="nvidia-smi", error=f"{problem or program}: {error}")
+
+
+def _job(path: t.Optional[str]) -> child.Job:
+    def job(emit: child.Emit, skip: t.Set[int]) -> None:
+        nvml = _load(path)
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError as error:
+            emit({"state": _STATES.get(error.value, "error"), "error": str(error)})
+            return
+        emit(facts.system(nvml))
+        for index in range(nvml.nvmlDeviceGetCount()):
+            if index not in skip:
+                emit({"at": index})
+                emit({"gpu": facts.gpu(nvml, index)})
+
+    return job
+
+
+def _load(path: t.Optional[str]) -> types.ModuleType:
+    if path is None:
+        return importlib.import_module("pynvml")
+    spec = importlib.util.spec_from_file_location("pynvml", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -29,7 +29,7 @@ def observe(runner: Runner) -> t.Dict[str, t.Any]:
             return unknown
 
     machine = part("host", lambda: host.probe(runner), host.UNKNOWN)
-    devices = part("pci", lambda: pci.probe(runner), [])
+    devices: t.List[t.Dict[str, t.Any]] = part("pci", lambda: pci.probe(runner), [])
     driver = part("driver", lambda: owner.probe(runner, machine), owner.UNKNOWN)
     seen = part("visibility", lambda: visibility.probe(runner), visibility.UNKNOWN)
     answer = part("nvml", lambda: nvml.probe(runner, machine, driver), nvml.UNKNOWN)

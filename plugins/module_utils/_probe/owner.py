@@ -35,6 +35,9 @@ MARKERS = (
 #: The .run installer leaves its own uninstaller; its log alone stays behind after a removal and proves nothing.
 RUNFILE_MARKERS = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
 
+#: Platforms that own the driver also before it is there; the others own what lies on disk.
+ALWAYS = ("image_os", "gpu_operator", "dgx_os", "bcm", "wsl")
+
 #: Who ships the driver as the others' packages or installer: not a second owner.
 SHIPS_WITH = {
     "dgx_os": {"package"},
@@ -56,9 +59,8 @@ def probe(runner: Runner, host: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
     files = [copy["real"] for copy in copies] + ([runner.realpath(module)] if module else [])
     by_package = packages.owners(runner, files)
     claims = _platform(runner, host) + _files(runner, copies, module, by_package)
-    # A platform without any driver owns none.
     driver_there = bool(copies or module or loaded["version"] or host["dxg"])
-    standing = [claim for claim in claims if driver_there or claim["owner"] in ("image_os", "gpu_operator")]
+    standing = [claim for claim in claims if driver_there or claim["owner"] in ALWAYS]
     first = next((copy for copy in copies if copy["version"]), {"version": ""})
     return {
         "owner": decide([claim["owner"] for claim in standing], driver_there),
@@ -85,10 +87,8 @@ def decide(owners: t.Sequence[str], driver_there: bool) -> str:
     for owner, shipped in SHIPS_WITH.items():
         if owner in names:
             names -= shipped
-    if len(names) > 1 and "unknown" in names:
-        # Something unclaimed beside a known owner is a second owner whom we cannot name.
-        return "multiple"
     if len(names) > 1:
+        # Also where one of them is "unknown": something unclaimed is a second owner whom we cannot name.
         return "multiple"
     if names:
         return names.pop()
@@ -132,7 +132,7 @@ def _files(
             claims.append(_claim("container_guest", f"{real} is mounted from outside"))
         elif real.startswith(libraries.WSL_FOLDER):
             claims.append(_claim("wsl", f"{real} comes from Windows"))
-        elif "/updates/dkms/" in real or "/extra/" in real and real.endswith((".ko", ".ko.xz", ".ko.zst", ".ko.gz")):
+        elif "/updates/dkms/" in real or "/extra/" in real:
             # Built on this host: whoever owns the sources owns the module, and the libraries say who that is.
             continue
         elif runfile and not runfile_owned:

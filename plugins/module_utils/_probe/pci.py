@@ -17,12 +17,12 @@ NVIDIA = "10de"
 #: Sources: pci.ids (https://pci-ids.ucw.cz), Linux drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c and
 #: include/drm/intel/pciids.h for the ids with class 0380, aws-neuron-driver's neuron_pci.h.
 OTHERWISE_CLASSED = {
-    "1002": frozenset("7388 738c 738e 7390 7408 740c 740f 7410".split()),  # AMD Instinct MI100, MI200
+    "1002": frozenset(("7388", "738c", "738e", "7390", "7408", "740c", "740f", "7410")),  # AMD Instinct MI100, MI200
     "8086": frozenset(  # Intel Data Center GPU Max (Ponte Vecchio) and Flex
-        "0bd0 0bd4 0bd5 0bd6 0bd7 0bd8 0bd9 0bda 0bdb 0b69 0b6e 56c0 56c1 56c2".split()
+        ("0bd0", "0bd4", "0bd5", "0bd6", "0bd7", "0bd8", "0bd9", "0bda", "0bdb", "0b69", "0b6e", "56c0", "56c1", "56c2")
     ),
-    "1d0f": frozenset("7064 7065 7066 7067 7164 7264 7364".split()),  # AWS Inferentia, Trainium
-    "1ae0": frozenset("0027 005e 0056 0062 0063 006f".split()),  # Google TPU
+    "1d0f": frozenset(("7064", "7065", "7066", "7067", "7164", "7264", "7364")),  # AWS Inferentia, Trainium
+    "1ae0": frozenset(("0027", "005e", "0056", "0062", "0063", "006f")),  # Google TPU
 }
 
 _ADDRESS = re.compile(r"^(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})\.([0-7])$")

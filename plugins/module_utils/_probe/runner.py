@@ -9,6 +9,7 @@ None, an absent command a Result with ``missing`` set.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -87,7 +88,7 @@ class Runner:
 
     def exists(self, path: str) -> bool:
         """Whether something is there (a link to nowhere is not)."""
-        return os.path.exists(self.path(path))
+        return os.path.exists(self.path(self.realpath(path) if self.root else path))
 
     def access(self, path: str) -> bool:
         """Whether this process may read and write: the kernel asks the device cgroup too, and opens nothing."""
@@ -159,10 +160,8 @@ class Runner:
             return Result(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
         except subprocess.TimeoutExpired:
             pass
-        try:
+        with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
-        except OSError:
-            pass
         try:
             process.communicate(timeout=0.5)
         except subprocess.TimeoutExpired:
