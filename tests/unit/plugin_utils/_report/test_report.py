@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, verdict
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._report import collect, plan, store, table, variables
 
