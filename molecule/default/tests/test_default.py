@@ -1,0 +1,64 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the main job leaves behind, seen by other means than its own modules."""
+
+from __future__ import annotations
+
+import json
+import os
+import typing as t
+from pathlib import Path
+
+import pytest
+
+BEFORE = "/root/environment.before"
+# Interpreter and version of torch, by Debian's release.
+ENVIRONMENTS = {
+    "12": ("/opt/gpufleet/venv/bin/python", "2.13.0+cpu"),
+    "13": ("/opt/research/bin/python", "2.6.0+debian"),
+}
+# Whole numbers, so that the product has one right answer; numpy computes the other side without torch.
+PRODUCT = """
+import numpy, torch
+a = torch.arange(384 * 384).reshape(384, 384) % 7
+right = numpy.array_equal((a.float() @ a.float()).numpy(), a.numpy() @ a.numpy())
+print(torch.__version__, torch.cuda.is_available(), right)
+"""
+
+
+@pytest.fixture
+def environment(host: t.Any) -> tuple[str, str]:
+    return ENVIRONMENTS[host.system_info.release.partition(".")[0]]
+
+
+def test_torch_computes(host: t.Any, environment: tuple[str, str]) -> None:
+    python, version = environment
+    assert host.check_output("%s -I -c %s", python, PRODUCT) == f"{version} False True"
+
+
+def test_what_is_recorded_is_what_is_there(host: t.Any, environment: tuple[str, str]) -> None:
+    python, version = environment
+    record = host.file("/etc/gpufleet/expected.json")
+    assert (record.user, record.mode & 0o022) == ("root", 0)
+    expected = json.loads(record.content_string)
+    assert expected["baseline"]["accelerator"] == "cpu"
+    assert expected["baseline"]["environment"]["python"] == python
+    assert expected["baseline"]["environment"]["torch_version"] == version
+
+
+def test_the_users_environment_is_as_it_was(host: t.Any) -> None:
+    if not host.file(BEFORE).exists:
+        pytest.skip("this host had none")
+    command = host.file("/root/list-environment").content_string
+    assert host.check_output("sh -c %s", command) == host.file(BEFORE).content_string.rstrip("\n")
+    assert not host.file("/opt/gpufleet/venv").exists
+
+
+def test_the_verdict_is_ready(host: t.Any) -> None:
+    report = json.loads(Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "reports/site/latest.json").read_text())
+    assert report["ok"] is True
+    assert {name: judged["state"] for name, judged in report["hosts"].items()} == dict.fromkeys(
+        report["hosts"], "ready"
+    )
+    assert sorted(report["hosts"]) == ["debian12", "debian13"]
