@@ -12,6 +12,8 @@ Hosts = t.Mapping[str, t.Mapping[str, t.Any]]
 #: More ready hosts than this are counted and not listed.
 LISTED_READY = 20
 WEIGHT = {"fail": 0, "unknown": 1, "warn": 2, "ok": 3, "not_applicable": 4}
+#: Checks whose words are shown although they are ok.
+HEADLINES = ("plan", "drift")
 WORDS = {"ready": "ready", "not_ready": "not ready", "unknown": "unknown"}
 
 
@@ -37,9 +39,11 @@ def reasons(verdict: t.Mapping[str, t.Any]) -> list[str]:
     findings = sorted(verdict.get("findings", []), key=lambda item: (WEIGHT[item["state"]], item["id"]))
     loud = [item for item in findings if item["state"] in ("fail", "unknown", "warn")]
     lines = [line(item) for item in loud]
-    quiet = [item["found"] for item in findings if item["state"] == "ok" and item["found"]]
     if verdict["state"] == "ready":
-        lines.append("; ".join(quiet) or "nothing to report")
+        fine = [item for item in findings if item["state"] == "ok"]
+        # What a host runs is worth its place on the line; that the rest is fine, a count.
+        says = [item["found"] for item in fine if item["check"] in HEADLINES]
+        lines.append("; ".join([*says, f"{len(fine)} checks ok"]))
     return lines or ["no finding"]
 
 

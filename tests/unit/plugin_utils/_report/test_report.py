@@ -87,6 +87,11 @@ def test_the_table_names_bad_hosts_first_and_counts_the_many_good():
     ]
 
 
+def test_a_ready_host_says_what_it_runs_and_how_much_was_checked():
+    found = [Finding("plan", "ok", found="torch==2.13.0+cu130"), Finding("matmul", "ok", found="fine")]
+    assert table.render("site", {"a": verdict(found)})[1:] == ["  a     ready      torch==2.13.0+cu130; 2 checks ok"]
+
+
 def test_unknown_is_never_shown_as_ok():
     lines = table.render("site", {"a": verdict([]), "b": verdict([Finding("nvml", "unknown", found="no answer")])})
     assert lines == [
