@@ -11,25 +11,31 @@ version_added: "0.1.0"
 description:
   - Starts one worker process a GPU with the interpreter of a PyTorch environment. On a machine without a GPU,
     it starts some CPU processes with small sizes, and says so.
-  - Multiplies matrices of integers whose product is known to the last bit whatever the library or the GPU, and compares.
+  - Multiplies matrices of integers whose product is known to the last bit, whatever the library or the GPU.
   - Then multiplies random matrices for time, and compares the GPUs of one kind with each other.
   - A bad result is a finding, not a failure of the task. The task fails only where it was called wrongly.
   - Each worker has a time limit and ends with the module, whatever stops it. A hang, a crash or a broken CUDA context
     is the finding of that GPU alone.
 options:
   python:
-    description: Absolute path of the interpreter of the environment to prove. Nothing in the environment is changed.
+    description:
+      - Absolute path of the interpreter of an environment of the user's. It is proved as it is, also with another release
+        of torch than planned, and never changed.
+      - Empty for the environment in O(venv).
     type: str
-    required: true
+    default: ""
+  venv:
+    description:
+      - Folder of the environment that M(gpufleet.pytorch.torch_environment) made. Another build than planned is a failure.
+      - Empty for C(/opt/gpufleet/venv) as root, and C($XDG_DATA_HOME/gpufleet/venv) (C(~/.local/share)) otherwise.
+    type: path
+    default: ""
   plan:
     description:
       - The plan of the host, as the lookup P(gpufleet.pytorch.compat#lookup) returns it.
-      - With an accelerator C(cuda) in it, the proof fails where torch sees no GPU, and says why. It never takes the CPU instead.
+      - With an accelerator C(cuda) in it, the proof fails where torch sees no GPU, and says why.
+        It never takes the CPU instead.
     type: dict
-  owned:
-    description: Whether the environment was made by this collection. Another torch than planned is a failure only then.
-    type: bool
-    default: true
   level:
     description:
       - How much is proved. V(quick) takes less than a minute after the import of torch, V(standard) ten minutes,
@@ -78,14 +84,12 @@ author:
 EXAMPLES = r"""
 - name: Prove the environment that the collection made
   gpufleet.pytorch.gpu_matmul:
-    python: /opt/gpufleet/venv/bin/python
     plan: "{{ gpufleet_plan }}"
   register: proved
 
 - name: Prove a user's own environment on four CPU processes
   gpufleet.pytorch.gpu_matmul:
     python: /home/me/my env/bin/python
-    owned: false
     device: cpu
     cpu_workers: 4
 """
@@ -120,6 +124,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import default_venv
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import now, stamp
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.jobs import LIMITS
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.prove import Settings, predicted, prove
@@ -129,9 +134,9 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
-            "python": {"type": "str", "required": True},
+            "python": {"type": "str", "default": ""},
+            "venv": {"type": "path", "default": ""},
             "plan": {"type": "dict"},
-            "owned": {"type": "bool", "default": True},
             "level": {"type": "str", "choices": ["quick", "standard", "burnin"], "default": "quick"},
             "device": {"type": "str", "choices": ["auto", "cuda", "cpu"], "default": "auto"},
             "cpu_workers": {"type": "int", "default": 2},
@@ -147,6 +152,9 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = dict(module.params)
+    venv = params.pop("venv") or default_venv(os.geteuid(), os.environ)
+    params["owned"] = not params["python"]
+    params["python"] = params["python"] or os.path.join(venv, "bin", "python")
     params["timeout"] = params["timeout"] or LIMITS[params["level"]]
     settings = Settings(**params)
     if not os.path.isabs(settings.python):
@@ -159,9 +167,10 @@ def main() -> None:
             " leave device at auto, or plan anew"
         )
     if module.check_mode:
-        proof, found = {"level": settings.level, "environment": {"python": settings.python}, "devices": []}, [
-            predicted(settings)
-        ]
+        proof, found = (
+            {"level": settings.level, "environment": {"python": settings.python}, "devices": []},
+            [predicted(settings)],
+        )
     else:
         proof, found = prove(settings)
     module.exit_json(changed=False, proof=proof, findings=[finding.to_dict() for finding in stamp(found, now())])

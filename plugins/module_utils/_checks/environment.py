@@ -9,16 +9,18 @@ mapping, with ``ended`` (how the survey ended) and ``problem``.
 
 from __future__ import annotations
 
-import os
 import re
 import typing as t
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import mismatch
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, Subject
 
 Facts = t.Mapping[str, t.Any]
 
-_MISSING_OBJECT = re.compile(r"(\S+\.so[\w.]*): (?:cannot open shared object file|file too short|invalid ELF header|"
-                             r"undefined symbol|version `|cannot read file data|wrong ELF class|ELF load command)")
+_MISSING_OBJECT = re.compile(
+    r"(\S+\.so[\w.]*): (?:cannot open shared object file|file too short|invalid ELF header|"
+    r"undefined symbol|version `|cannot read file data|wrong ELF class|ELF load command)"
+)
 _LISTED = 5
 #: A wrong one of these breaks torch or changes what it computes; others of the same name elsewhere do no harm.
 _CRITICAL = re.compile(r"^lib(torch|c10|cu|nv|nccl)", re.I)
@@ -63,13 +65,12 @@ def _no_interpreter(report: Facts, python: str, subject: Subject) -> Finding:
 def _files(report: Facts, subject: Subject) -> t.List[Finding]:
     damaged = list(report.get("damaged", []))
     if not damaged:
-        return [Finding("environment-files", "ok", subject, found="every file of torch and its libraries is as installed")]
-    # A missing library says more than the headers that went with it.
-    damaged.sort(key=lambda item: (".so" not in os.path.basename(item["path"]), item["path"]))
+        return [Finding("environment-files", "ok", subject, found="every file of torch is as it was installed")]
     named = [
         f"{item['path']} {'is missing' if item['size'] is None else 'has another size'}" for item in damaged[:_LISTED]
     ]
-    more = f" and {len(damaged) - _LISTED} more" if len(damaged) > _LISTED else ""
+    count = report["damaged_count"]
+    more = f" and {count - _LISTED} more" if count > _LISTED else ""
     return [
         Finding(
             "environment-files",
@@ -79,7 +80,7 @@ def _files(report: Facts, subject: Subject) -> t.List[Finding]:
             expected="every file as its package recorded it",
             action="fix configuration",
             reason=f"install {', '.join(sorted({item['package'] for item in damaged}))} again",
-            evidence={"damaged": damaged[:100]},
+            evidence={"damaged": damaged, "count": count},
         )
     ]
 
@@ -115,35 +116,31 @@ def died(code: t.Optional[int]) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exit status {code}"
 
 
-def _variant(torch_cuda: t.Optional[str], torch_hip: t.Optional[str]) -> str:
-    if torch_hip:
-        return "rocm" + ".".join(torch_hip.split(".")[:2])
-    return "cu" + "".join(torch_cuda.split(".")[:2]) if torch_cuda else "cpu"
-
-
 def _wheel(report: Facts, plan: t.Optional[Facts], subject: Subject, owned: bool) -> t.List[Finding]:
+    """Is it the build that was planned? An environment of the user's may hold another release, which is said."""
     planned = (plan or {}).get("torch") or {}
-    version = str(report["torch_version"])
-    variant = _variant(report.get("torch_cuda"), report.get("torch_hip"))
-    found = f"torch {version} (build {variant})"
     if not planned.get("version"):
         return []
-    want_version, want_variant = str(planned["version"]).split("+")[0], str(planned.get("variant") or "")
-    wrong = version.split("+")[0] != want_version or (want_variant not in ("", variant))
-    expected = f"torch {want_version} (build {want_variant or 'any'}), as planned"
-    if not wrong:
-        return [Finding("wheel-not-as-planned", "ok", subject, found=found, expected=expected)]
-    if not owned:
-        return [
-            Finding(
-                "wheel-not-as-planned", "warn", subject, found=found, expected=expected, policy="report",
-                reason="the environment is the user's own: it is proved as it is",
-            )
-        ]
+    version, cuda = str(report["torch_version"]), str(report.get("torch_cuda") or "")
+    want_version, want_variant = str(planned["version"]).split("+", maxsplit=1)[0], str(planned.get("variant") or "")
+    state, action, reason = "ok", "none", ""
+    if mismatch(version, cuda, want_version, want_variant):
+        other_kind = want_variant != "" and (cuda == "") != (want_variant == "cpu")
+        if owned or other_kind:
+            state, action = "fail", "fix configuration"
+            reason = "another index, or a later install, brought another build" if owned else ""
+        else:
+            state, reason = "warn", "the environment is the user's own: it is proved as it is"
     return [
         Finding(
-            "wheel-not-as-planned", "fail", subject, found=found, expected=expected, action="fix configuration",
-            reason="another index or a later install brought another build: run site.yml again",
+            "wheel-as-planned",
+            state,
+            subject,
+            found=f"torch {version}, built for {'CUDA ' + cuda if cuda else 'the CPU'}",
+            expected=f"torch {want_version}, built for {want_variant or 'any device'}",
+            action=action,
+            reason=reason,
+            evidence={"torch_version": version, "torch_cuda": cuda},
         )
     ]
 
@@ -155,7 +152,7 @@ def _stem(name: str) -> str:
 def libraries(
     folder: str, shipped: t.Mapping[str, str], loaded: t.Sequence[Facts], subject: Subject
 ) -> t.List[Finding]:
-    """Which file was loaded for each library that the wheel brings. 
+    """Which file was loaded for each library that the wheel brings.
 
     ``folder``: site-packages of torch. All paths without links, as the kernel names mapped files.
     """
@@ -170,7 +167,10 @@ def libraries(
     if not strangers:
         return [
             Finding(
-                "torch-libraries", "ok", subject, found=f"{len(loaded)} libraries, each from the environment",
+                "torch-libraries",
+                "ok",
+                subject,
+                found=f"{len(loaded)} libraries, each from the environment",
                 evidence=evidence,
             )
         ]

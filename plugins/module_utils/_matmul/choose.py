@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""On what to prove, and why not where it cannot be: GPUs where there may be any, CPU processes only where there are none."""
+"""On what to prove: GPUs where there may be any, CPU processes only where there are none."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def choose(report: Facts, asked: str, accelerator: t.Optional[str], workers: int
         )
     if count:
         names = sorted({device["name"] for device in cuda["devices"]})
-        return Choice("cuda", Finding("proof-device", "ok", found=f"{count} x {', '.join(names)}", evidence={"kind": "cuda"}))
+        return Choice(
+            "cuda", Finding("proof-device", "ok", found=f"{count} x {', '.join(names)}", evidence={"kind": "cuda"})
+        )
     return Choice(
         "",
         Finding(

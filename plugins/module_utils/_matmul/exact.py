@@ -49,7 +49,7 @@ _E5M2 = 1 << 3
 _FP8_ACCUMULATOR = 1 << 13
 _INT32 = (1 << 31) - 1
 
-#: By type of the inputs and of the output. ``float32`` means IEEE inputs; ``tf32`` is float32 storage multiplied as TF32.
+#: By type of the inputs and of the output. ``float32`` means IEEE inputs; ``tf32`` is float32 in memory.
 FORMATS: t.Dict[t.Tuple[str, str], Format] = {
     (item.name, item.output): item
     for item in (
@@ -90,7 +90,7 @@ def holds(form: Format, values: Values) -> bool:
     return (
         0 < values.p <= form.input_limit
         and 0 < values.q <= form.input_limit
-        and 0 < values.terms
+        and values.terms > 0
         and values.largest_sum <= form.sum_limit
     )
 

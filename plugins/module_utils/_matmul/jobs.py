@@ -33,7 +33,9 @@ def job(kind: str, level: str, dtypes: t.Sequence[str] = ()) -> t.Dict[str, t.An
     return {
         "exact": [spec for name in chosen for spec in _exact(kind, name)],
         "rates": [
-            _product(name, shape, 10_000 + index, warmup=10 if kind == "cuda" else 2, iterations=50 if kind == "cuda" else 7)
+            _product(
+                name, shape, 10_000 + index, warmup=10 if kind == "cuda" else 2, iterations=50 if kind == "cuda" else 7
+            )
             for name in sorted(timed, key=lambda item: item != "bfloat16")
             for index, shape in enumerate(_shapes(kind, name))
         ],
@@ -59,6 +61,4 @@ def _exact(kind: str, name: str) -> t.Iterator[t.Dict[str, t.Any]]:
             continue  # torch.mm(..., out_dtype=...) is there on GPUs only
         for turn, shape in enumerate(_EXACT_SHAPES[kind]):
             values = widest(form, shape[2], turn)
-            yield _product(
-                name, shape, 100 + turn, output=form.output, terms=values.terms, p=values.p, q=values.q
-            )
+            yield _product(name, shape, 100 + turn, output=form.output, terms=values.terms, p=values.p, q=values.q)

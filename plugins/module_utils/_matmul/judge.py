@@ -87,8 +87,13 @@ def _run(device: Device) -> Finding:
     if device.kind == "cpu" and action == "reset GPU":
         action = "drain and inspect"
     return Finding(
-        "matmul-run", "fail", subject, found=f"{found}, {_during(device)}", expected="the proof's end",
-        action=action, evidence={"fault": fault, "stderr": device.stderr[-2000:], "code": device.code},
+        "matmul-run",
+        "fail",
+        subject,
+        found=f"{found}, {_during(device)}",
+        expected="the proof's end",
+        action=action,
+        evidence={"fault": fault, "stderr": device.stderr[-2000:], "code": device.code},
     )
 
 
@@ -116,8 +121,8 @@ def _wrong(event: Event) -> str:
 def _exact(device: Device, siblings: t.Sequence[Device]) -> Finding:
     """Is every product right to the last bit?
 
-    Once wrong is a warning. Wrong in another shape or round too is a failure:
-    of this device where a sibling is clean, of what they share where none is.
+    Wrong in one shape is a warning. Wrong in another shape too is a failure: of
+    this device where a sibling is clean, of what they share where none is.
     """
     events = device.named("exact")
     bad = [event for event in events if event["state"] in ("mismatch", "not_finite")]
@@ -126,32 +131,51 @@ def _exact(device: Device, siblings: t.Sequence[Device]) -> Finding:
     if not bad:
         if not good:
             return Finding(
-                "matmul-exact", "unknown", subject, found="no product was computed", expected="exact products",
+                "matmul-exact",
+                "unknown",
+                subject,
+                found="no product was computed",
+                expected="exact products",
                 action="drain and inspect",
             )
         if device.ended != "done":
             return Finding(
-                "matmul-exact", "unknown", subject, found=f"{len(good)} products exact, then no more",
-                expected="all of them", action="drain and inspect",
+                "matmul-exact",
+                "unknown",
+                subject,
+                found=f"{len(good)} products exact, then no more",
+                expected="all of them",
+                action="drain and inspect",
             )
         types = sorted({event["dtype"] for event in good})
-        return Finding("matmul-exact", "ok", subject, found=f"{len(good)} products exact to the last bit ({', '.join(types)})")
+        return Finding(
+            "matmul-exact", "ok", subject, found=f"{len(good)} products exact to the last bit ({', '.join(types)})"
+        )
     fault = "not_finite" if any(event["state"] == "not_finite" for event in bad) else "mismatch"
     evidence = {"fault": fault, "products": [dict(event) for event in bad[:10]], "wrong": len(bad), "right": len(good)}
-    state, action, reason = "warn", "none", "seen once: proved again before the device is blamed"
-    if len(bad) > 1:
+    state, action, reason = "warn", "none", "in one shape only, not in another: prove this host again"
+    if len({(event["m"], event["n"], event["k"]) for event in bad}) > 1:
         state = "fail"
         dirty = {_product(event) for event in bad}
         clean = [other for other in siblings if _clean(other, dirty)]
         if clean:
             action, reason = "replace", f"repeated; the same products are right on {', '.join(o.key for o in clean)}"
         elif siblings:
-            action, reason = "fix configuration", "repeated, and wrong on every sibling: suspect the library, not the device"
+            action, reason = (
+                "fix configuration",
+                "repeated, and wrong on every sibling: suspect the library, not the device",
+            )
         else:
             action, reason = "drain and inspect", "repeated; there is no sibling to compare with"
     return Finding(
-        "matmul-exact", state, subject, found=_wrong(bad[0]), expected="the exact product", action=action,
-        reason=reason, evidence=evidence,
+        "matmul-exact",
+        state,
+        subject,
+        found=_wrong(bad[0]),
+        expected="the exact product",
+        action=action,
+        reason=reason,
+        evidence=evidence,
     )
 
 

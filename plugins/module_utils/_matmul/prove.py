@@ -50,7 +50,7 @@ def worker_source() -> Source:
 
 
 def prove(settings: Settings, source: t.Optional[Source] = None) -> t.Tuple[t.Dict[str, t.Any], t.List[Finding]]:
-    """The proof (see docs/architecture.md) and its Findings. ``source``: other worker code, for tests with faults in it."""
+    """The proof (see docs/architecture.md) and its Findings. ``source``: other code of the workers."""
     source = source or worker_source()
     looked = _supervisor(settings, source[:2]).run([Worker("survey", {}, call="survey")])[0]
     report = _report(looked)
@@ -73,8 +73,15 @@ def prove(settings: Settings, source: t.Optional[Source] = None) -> t.Tuple[t.Di
     )
     devices = [
         judge.Device(
-            choice.kind, place["key"], place["name"], outcome.ended, outcome.events, outcome.code, outcome.stderr,
-            outcome.problem, outcome.seconds,
+            choice.kind,
+            place["key"],
+            place["name"],
+            outcome.ended,
+            outcome.events,
+            outcome.code,
+            outcome.stderr,
+            outcome.problem,
+            outcome.seconds,
         )
         for place, outcome in zip(places, outcomes)
     ]
@@ -108,14 +115,18 @@ def _places(settings: Settings, kind: str, report: t.Mapping[str, t.Any]) -> t.L
     if kind == "cpu":
         return [
             {
-                "key": str(index), "name": "CPU process", "job": {"device": "cpu", "threads": 1},
+                "key": str(index),
+                "name": "CPU process",
+                "job": {"device": "cpu", "threads": 1},
                 "env": {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
             }
             for index in range(settings.cpu_workers)
         ]
     return [
         {
-            "key": device["uuid"] or f"index {device['index']}", "name": device["name"], "job": {"device": "cuda:0"},
+            "key": device["uuid"] or f"index {device['index']}",
+            "name": device["name"],
+            "job": {"device": "cuda:0"},
             "env": {
                 "CUDA_VISIBLE_DEVICES": device["uuid"] or str(device["index"]),
                 "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # the same algorithm, bit for bit, in every round
@@ -132,18 +143,27 @@ def _device(device: judge.Device) -> t.Dict[str, t.Any]:
         return [{name: row[name] for name in names if name in row} for row in device.named(event)]
 
     return {
-        "kind": device.kind, "key": device.key, "name": device.name, "ended": device.ended,
-        "seconds": round(device.seconds, 1), "exact": rows("exact"), "rates": rows("rate"),
+        "kind": device.kind,
+        "key": device.key,
+        "name": device.name,
+        "ended": device.ended,
+        "seconds": round(device.seconds, 1),
+        "exact": rows("exact"),
+        "rates": rows("rate"),
     }
 
 
 def predicted(settings: Settings) -> Finding:
     """What check mode says: what would run, and that nothing is known."""
     where = {"cuda": "every GPU", "cpu": f"{settings.cpu_workers} CPU processes"}.get(
-        settings.accelerator or settings.device, f"every GPU, or {settings.cpu_workers} CPU processes where there is none"
+        settings.accelerator or settings.device,
+        f"every GPU, or {settings.cpu_workers} CPU processes where there is none",
     )
     return Finding(
-        "matmul-run", "unknown", Subject("host"), policy="report",
+        "matmul-run",
+        "unknown",
+        Subject("host"),
+        policy="report",
         found=f"check mode: nothing was run; a proof of level {settings.level} would run on {where}",
         expected="a run without check mode",
     )

@@ -11,6 +11,7 @@ PR_SET_PDEATHSIG, and an alarm of their own ends them in any case.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 
 #: Seconds. A worker that a kill did not end by then sits in the kernel, and is left behind.
 _KILL_WAIT_S = 5.0
+_CLOSE_WAIT_S = 2.0
 _STDERR_KEPT = 4000
 _LINE_LIMIT = 1 << 20
 
@@ -90,7 +92,7 @@ class Outcome:
 
 
 class _Running:
-    def __init__(self, worker: Worker, process: "subprocess.Popen[bytes]", deadline: float, begun: float) -> None:
+    def __init__(self, worker: Worker, process: subprocess.Popen[bytes], deadline: float, begun: float) -> None:
         self.outcome = Outcome(worker.key, pid=process.pid)
         self.process = process
         self.deadline: t.Optional[float] = deadline
@@ -122,7 +124,7 @@ class Supervisor:
         self._go_at: t.Optional[float] = None
 
     def run(self, workers: t.Sequence[Worker]) -> t.List[Outcome]:
-        """Start all, read all, end all; one Outcome each, in the order given. Kills what runs where it is interrupted."""
+        """Start all, read all, end all: one Outcome each, in their order. An exception leaves none running."""
         outcomes: t.Dict[str, Outcome] = {}
         try:
             for worker in workers:
@@ -162,11 +164,9 @@ class Supervisor:
     def _tell(running: _Running, line: str) -> None:
         stdin = running.process.stdin
         assert stdin is not None
-        try:
+        with contextlib.suppress(OSError):  # it is dead: its end of stdout says so
             stdin.write(line.encode() + b"\n")
             stdin.flush()
-        except OSError:
-            pass  # it is dead: its end of stdout says so
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -230,12 +230,16 @@ class Supervisor:
 
     def _end(self, running: _Running, ended: str) -> None:
         outcome, process = running.outcome, running.process
-        if ended == "hang":
-            process.kill()
         try:
-            outcome.code = process.wait(_KILL_WAIT_S)
+            if not ended:  # it closed its descriptors: it is about to end
+                outcome.code = process.wait(_CLOSE_WAIT_S)
         except subprocess.TimeoutExpired:
-            process.kill()
+            ended = "hang"
+        try:
+            if ended:
+                process.kill()
+                outcome.code = process.wait(_KILL_WAIT_S)
+        except subprocess.TimeoutExpired:
             ended = "stuck"
         if ended:
             outcome.ended = ended
@@ -246,12 +250,8 @@ class Supervisor:
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is None:
                 continue
-            try:
+            with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(stream)
-            except (KeyError, ValueError):
-                pass
-            try:
+            with contextlib.suppress(OSError):
                 stream.close()
-            except OSError:
-                pass
         self._running.remove(running)

@@ -19,6 +19,7 @@ import typing as t
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.wire import Wire, import_torch, tie_life
 
 _OURS = re.compile(r"^(torch|triton|pytorch[-_]triton|nvidia[-_].*|cuda[-_].*)$", re.I)
+_LISTED = 100  # damaged files that are named
 _LIBRARY = re.compile(r"/(lib(?:torch|c10|cu|nv|nccl|gomp|mkl|iomp|shm|caffe2)[^/]*\.so[^/]*)$")
 
 
@@ -39,7 +40,8 @@ def damaged_files() -> t.List[t.Dict[str, t.Any]]:
                 size = None
             if size != item.size:
                 damaged.append({"package": name, "path": path, "size": size, "expected_size": item.size})
-    return damaged
+    # A missing library says more than the headers that went with it.
+    return sorted(damaged, key=lambda item: (".so" not in os.path.basename(item["path"]), item["path"]))
 
 
 def shipped_libraries(folder: str) -> t.Dict[str, str]:
@@ -160,13 +162,15 @@ def survey(job: t.Mapping[str, t.Any]) -> None:
     """One ``python`` event, then ``import_error``, or ``torch`` and ``done``."""
     tie_life(job["parent"], job["alarm_s"])
     wire = Wire()
+    damaged = damaged_files()
     wire.emit(
         "python",
         python=sys.executable,
         python_version=platform.python_version(),
         prefix=sys.prefix,
         glibc=platform.libc_ver()[1],
-        damaged=damaged_files(),
+        damaged=damaged[:_LISTED],
+        damaged_count=len(damaged),
     )
     try:
         torch = import_torch(wire)
@@ -183,7 +187,7 @@ def survey(job: t.Mapping[str, t.Any]) -> None:
         folder=folder,
         arch_list=list(torch.cuda.get_arch_list()) if cuda["available"] else _compiled_for(torch),
         cudnn=_version(torch.backends.cudnn.version) if torch.version.cuda else None,
-        nccl=_version(lambda: torch.cuda.nccl.version()) if torch.version.cuda else None,
+        nccl=_version(torch.cuda.nccl.version) if torch.version.cuda else None,
         shipped=shipped_libraries(folder),
         libraries=loaded_libraries(),
         cuda=cuda,

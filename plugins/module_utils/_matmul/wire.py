@@ -59,7 +59,8 @@ def import_torch(wire: Wire) -> t.Any:
 def error_kind(error: BaseException) -> str:
     """``out_of_memory``, ``cuda_error``, or ``error`` for the rest."""
     text = f"{type(error).__name__}: {error}".lower()
-    if isinstance(error, MemoryError) or any(word in text for word in ("outofmemory", "out of memory", "allocate memory")):
+    full = ("outofmemory", "out of memory", "allocate memory")
+    if isinstance(error, MemoryError) or any(word in text for word in full):
         return "out_of_memory"
     if any(word in text for word in ("cuda", "cublas", "cudnn", "nccl", "acceleratorerror")):
         return "cuda_error"

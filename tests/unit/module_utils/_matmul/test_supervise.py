@@ -1,0 +1,137 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Real processes without torch: one end for each kind of worker, and none that stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import wire
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.supervise import Supervisor, Worker, sources
+
+#: A worker as ours are, that does what its job says.
+CODE = """
+import os, signal, sys, time
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.wire import Wire, tie_life
+def main(job):
+    tie_life(job["parent"], job["alarm_s"])
+    wire = Wire()
+    wire.emit("imported")
+    exec(job["does"], {"wire": wire, "job": job, "os": os, "signal": signal, "sys": sys, "time": time})
+    wire.emit("done")
+"""
+
+
+def run(*does, limit=20.0, **settings):
+    source = [*sources([wire.__name__]), ("doing", CODE)]
+    workers = [Worker(str(number), {"does": text}) for number, text in enumerate(does)]
+    return Supervisor(sys.executable, source, import_limit=20, limit=limit, **settings).run(workers)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def test_the_bootstrap_fits_a_pipe():
+    """The first line is written before the worker reads: more than a pipe holds would wait for a worker that hangs."""
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.prove import worker_source
+
+    assert sum(len(text) for _name, text in worker_source()) < 48 * 1024
+
+
+@pytest.mark.parametrize(
+    "does, ended, code",
+    [
+        ("pass", "done", 0),
+        ("print('noise of a library'); os.write(1, b'more noise')", "done", 0),
+        ("raise ValueError('x')", "crash", 1),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "crash", -signal.SIGSEGV),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "crash", -signal.SIGKILL),
+        ("wire.emit('error', kind='cuda_error'); os._exit(1)", "error", 1),
+        ("time.sleep(1000)", "hang", -signal.SIGKILL),
+        ("signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65)); time.sleep(1000)", "hang", -signal.SIGKILL),
+        ("os.close(0); os.close(1); os.close(2); wire._out.close(); time.sleep(1000)", "hang", -signal.SIGKILL),
+    ],
+)
+def test_each_end_is_named_and_hits_nobody_else(does, ended, code):
+    limit = 1.0 if ended == "hang" else 20.0
+    bad, good = run(does, "pass", limit=limit)
+    assert (bad.ended, bad.code, good.ended, good.code) == (ended, code, "done", 0)
+    assert not alive(bad.pid) and not alive(good.pid)
+
+
+def test_an_interpreter_that_is_missing():
+    outcome = Supervisor("/no/such/python", []).run([Worker("0", {})])[0]
+    assert (outcome.ended, outcome.problem) == ("not_started", "/no/such/python: No such file or directory")
+
+
+def test_what_libraries_print_does_not_disturb():
+    (outcome,) = run("os.write(2, b'a warning\\n'); os.write(1, b'{\"event\": \"fake\"}\\n'); wire.emit('fact', n=1)")
+    assert [event["event"] for event in outcome.events] == ["imported", "fact", "done"]
+    assert "a warning" in outcome.stderr and "fake" in outcome.stderr
+
+
+def test_load_starts_together_and_in_steps():
+    stamp = "wire.emit('ready'); wire.wait(); wire.emit('went', at=time.monotonic())"
+    late = "time.sleep(0.3); wire.emit('before', at=time.monotonic()); " + stamp
+    outcomes = run(stamp, late, stamp, ramp=0.2)
+    went = sorted(outcome.named("went")[0]["at"] for outcome in outcomes)
+    assert went[0] >= outcomes[1].named("before")[0]["at"]
+    assert went[1] - went[0] > 0.1 and went[2] - went[1] > 0.1
+
+
+def test_a_sibling_that_hangs_does_not_keep_the_others_waiting_for_ever():
+    ready = "wire.emit('ready'); wire.wait()"
+    begin = time.monotonic()
+    outcomes = run(ready, "time.sleep(1000)", ready, limit=2.0)
+    assert [outcome.ended for outcome in outcomes] == ["done", "hang", "done"]
+    assert time.monotonic() - begin < 10
+
+
+HOST = """
+import sys
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import wire
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.supervise import Supervisor, Worker, sources
+CODE = sys.argv[1]
+does = "sys.stderr.write('x'); open(%r, 'a').write(str(os.getpid()) + chr(10)); time.sleep(1000)" % sys.argv[2]
+source = [*sources([wire.__name__]), ("doing", CODE)]
+Supervisor(sys.executable, source, limit=1000).run([Worker(str(n), {"does": does}) for n in range(3)])
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_worker_outlives_the_module(tmp_path, how):
+    pids = tmp_path / "pids"
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    host = subprocess.Popen([sys.executable, "-c", HOST, CODE, str(pids)], env=environ, stderr=subprocess.DEVNULL)
+    watchdog = threading.Timer(60, host.kill)
+    watchdog.start()
+    try:
+        started = wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 3 and pids.read_text().split())
+        host.send_signal(how)
+        host.wait(30)
+    finally:
+        watchdog.cancel()
+    assert wait_for(lambda: not any(alive(int(pid)) for pid in started))
+
+
+def wait_for(condition, seconds=30.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    return None
