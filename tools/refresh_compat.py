@@ -182,6 +182,29 @@ def _python_key(version: str) -> tuple[tuple[int, ...], bool]:
     return numbers(version), version.endswith("t")
 
 
+def deduce(row: Row, before: Row) -> Row:
+    """The row with what the index does not tell, deduced from the release before it and named as inferred."""
+    variants = {}
+    for name, build in row["variants"].items():
+        old = before["variants"].get(name, {})
+        seen = name == row["default"] or (old and "published" not in old.get("inferred", []))
+        inferred = [] if seen else ["published"]
+        made = dict(build)
+        for part in ("cudnn", "nccl"):
+            if part not in build:
+                alike = name[:4] == row["default"][:4]
+                made[part] = row["pins"].get(part, "") if alike else old.get(part, row["pins"].get(part, ""))
+                inferred.append(part)
+        variants[name] = {**made, **({"inferred": sorted(inferred)} if inferred else {})}
+    absent = [cell for cell in ("torchvision", "torchaudio", "triton", "cxx11_abi") if cell not in row]
+    kept = {cell: before[cell] for cell in absent if cell == "cxx11_abi"}
+    empty = {cell: "" for cell in absent if cell not in kept}
+    made = {**row, **empty, **kept, "variants": variants}
+    order = [cell for cell in before if cell in made and cell not in ("source", "confidence", "inferred")]
+    tail = {"source": row["source"], "confidence": row["confidence"], **({"inferred": absent} if absent else {})}
+    return {**{cell: made[cell] for cell in order}, **tail}
+
+
 def differences(known: t.Any, seen: t.Any, where: str = "") -> list[str]:
     """Cells in which what was read from the index differs from the data, and builds that the data lacks.
 
@@ -190,7 +213,9 @@ def differences(known: t.Any, seen: t.Any, where: str = "") -> list[str]:
     if isinstance(known, dict) and isinstance(seen, dict):
         lines = []
         for key in seen:
-            if key in known and key not in ("source", "confidence"):
+            if key in seen.get("inferred", ()):
+                continue
+            if key in known and key not in ("source", "confidence", "inferred"):
                 lines += differences(known[key], seen[key], f"{where}.{key}".lstrip("."))
             elif where == "variants":
                 lines.append(f"variants: the index's wheel names {key}, the data does not")
@@ -201,18 +226,16 @@ def differences(known: t.Any, seen: t.Any, where: str = "") -> list[str]:
     return [] if known == seen else [f"{where}: the data has {known!r}, the index {seen!r}"]
 
 
-def questions(row: Row, data: Row, toolkits: t.Collection[str]) -> list[str]:
+def questions(row: Row, before: Row, known_codes: set[int], toolkits: t.Collection[str]) -> list[str]:
     """What a person must decide before the row is right."""
-    before = data["releases"][-1]
-    known_codes = {entry["sm"] for entry in data["sass"]}
-    asked = []
+    asked = [f"{cell}: not found on the index" for cell in row.get("inferred", [])]
     if not row["variants"]:
         asked.append("builds: the wheel has no table of them; read RELEASE.md for variants and architectures")
     for name, build in row["variants"].items():
-        if "cudnn" not in build:
+        if "cudnn" in build.get("inferred", ()):
             asked.append(f"{name}: cudnn and nccl of this build, from RELEASE.md or the metadata of its own index")
         if name != row["default"]:
-            asked.append(f"{name}: is it on the wheel index? Until seen there, add inferred: [published]")
+            asked.append(f"{name}: is it on the wheel index? Until seen there, `published` is inferred")
         if build["cuda"] not in toolkits:
             asked.append(f"{name}: CUDA {build['cuda']} is not in toolkits.yml: driver, architectures, compiler")
         new = {code for arch in ARCHES for code in build.get(arch, [])} - known_codes
@@ -221,9 +244,6 @@ def questions(row: Row, data: Row, toolkits: t.Collection[str]) -> list[str]:
     lost = set(before["variants"]) - set(row["variants"])
     if lost and row["variants"]:
         asked.append(f"variants: {', '.join(sorted(lost))} of {before['version']} are gone; say so in the changelog")
-    for name in ("torchvision", "torchaudio", "triton", "cxx11_abi"):
-        if name not in row:
-            asked.append(f"{name}: not found on the index")
     return asked
 
 
@@ -312,19 +332,21 @@ def _check(index: PackageIndex, data: Row, first: str, last: str) -> int:
 
 
 def _add(index: PackageIndex, data: Row, folder: pathlib.Path, write: bool) -> int:
-    newest = numbers(data["releases"][-1]["version"])
-    toolkits = {
-        row["version"] for row in yaml.safe_load((folder / "toolkits.yml").read_text(encoding="utf-8"))["toolkits"]
-    }
-    for version in [version for version in _releases(index) if numbers(version) > newest]:
-        row = read_release(index, version)
-        print(render(row))
-        print(f"To decide for torch {version}:")
-        print("\n".join(f"  - {line}" for line in questions(row, data, toolkits)) or "  nothing")
+    before = data["releases"][-1]
+    known = yaml.safe_load((folder / "toolkits.yml").read_text(encoding="utf-8"))["toolkits"]
+    toolkits = {entry["version"] for entry in known}
+    print(f"The data ends with torch {before['version']}, the index with {_releases(index)[-1]}.")
+    for version in [version for version in _releases(index) if numbers(version) > numbers(before["version"])]:
+        row = deduce(read_release(index, version), before)
+        print(f"\n{render(row)}\nTo decide for torch {version}:")
+        asked = questions(
+            row, before, {entry["sm"] for entry in data["sass"]}, {entry["version"] for entry in toolkits}
+        )
+        print("\n".join(f"  - {line}" for line in asked) or "  nothing")
         if write:
             with (folder / "torch.yml").open("a", encoding="utf-8") as stream:
                 stream.write(render(row))
-    print(f"The data ends with torch {data['releases'][-1]['version']}, the index with {_releases(index)[-1]}.")
+        before = row
     return 0
 
 

@@ -16,7 +16,6 @@ import pytest
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._compat import wheels
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._compat.lock import LockProblem
 
-
 PIP = importlib.metadata.version("pip")
 
 

@@ -12,12 +12,15 @@ import importlib
 import io
 import json
 import pathlib
+import shutil
 import sys
 import threading
 import zipfile
 
 import pytest
 import yaml
+
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._compat import loader
 
 TOOLS = pathlib.Path(__file__).resolve().parents[3] / "tools"
 DATA = TOOLS.parent / "plugins" / "plugin_utils" / "_compat" / "data"
@@ -153,8 +156,8 @@ def files():
 
 @pytest.fixture
 def folder(tmp_path):
-    for name in ("torch.yml", "toolkits.yml"):
-        (tmp_path / name).write_text((DATA / name).read_text())
+    for path in DATA.glob("*.yml"):
+        shutil.copy(path, tmp_path)
     return tmp_path
 
 
@@ -180,15 +183,18 @@ def test_a_new_release_is_read_written_and_reproduced(refresh, serve, files, fol
     }
     assert row["variants"]["cu140"]["x86_64"] == [80, 130]
     assert row["variants"]["cu140"]["cudnn"] == "10.1.0.5"
-    assert "cudnn" not in row["variants"]["cu130"]
+    assert row["variants"]["cu130"]["cudnn"] == "9.26.0.51"
+    assert row["variants"]["cu130"]["inferred"] == ["cudnn", "nccl"]
+    assert row["variants"]["cu140"].get("inferred") is None
     for question in (
         "cu130: cudnn and nccl of this build",
         "cu130: is it on the wheel index?",
         "cu140: CUDA 14.0 is not in toolkits.yml",
         "cu140: sm [130] is not in the table `sass`",
-        "variants: cu126",
+        "variants: cu126, cu132, cu134 of 2.15.0 are gone",
     ):
         assert question in said
+    assert loader.load(folder).releases["3.1.0"].torchvision == "0.40.0"
     assert refresh.main(["--index-url", url, "--data", str(folder), "--check", "3.0", "3.9"]) == 0
     assert "torch 3.1.0: as in the data" in capsys.readouterr().out
     assert refresh.main(["--index-url", url, "--data", str(folder)]) == 0
