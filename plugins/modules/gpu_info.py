@@ -32,7 +32,7 @@ options:
     description: Number of GPUs of most hosts of the group.
     type: int
   baseline_gpus:
-    description: Number of GPUs with which the host was proved before. When not given, C(expected.json) on the host says it.
+    description: Number of GPUs with which the host was proved before. When not given, C(expected.json) says it.
     type: int
   directory:
     description: Folder of C(expected.json), where it is not the usual one (see M(gpufleet.pytorch.gpu_drift)).

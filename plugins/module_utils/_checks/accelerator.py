@@ -22,8 +22,8 @@ VENDORS = {"1002": "AMD", "8086": "Intel", "1d0f": "Amazon", "1ae0": "Google", "
 
 STATED = "gpus_expected"
 
-#: Parts of an Observation without which nothing may be decided.
-DECIDING = ("host", "pci", "visibility")
+#: Parts without which nothing may be decided; "expected" is the baseline, where it is there and cannot be read.
+DECIDING = ("host", "pci", "visibility", "expected")
 
 Observation = t.Mapping[str, t.Any]
 Devices = t.Sequence[t.Mapping[str, t.Any]]

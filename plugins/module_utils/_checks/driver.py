@@ -89,7 +89,7 @@ def _mismatch(observed: Observation) -> t.List[Finding]:
         Finding(
             "driver-library-mismatch",
             "fail",
-            found=f"module {loaded or 'of unknown version'} is loaded, the library is {library or 'of unknown version'}",
+            found=f"module {loaded or 'of unknown version'} is loaded, library {library or 'of unknown version'}",
             expected="module and library of one version",
             action="reboot",
             reason=observed["nvml"]["error"] or "the libraries were changed and the old module is still loaded",

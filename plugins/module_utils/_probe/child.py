@@ -45,12 +45,19 @@ class Stuck(Exception):
     """A probe of before still hangs in the driver; the text names it."""
 
 
+class Trouble(t.NamedTuple):
+    """What became of a child: ``timeout`` (no answer) or ``error`` (it crashed or raised), and the words for it."""
+
+    state: str
+    text: str
+
+
 @dataclass
 class Stream:
-    """What a job sent. ``hung`` maps an item (None: before the first) to what became of the child there."""
+    """What a job sent. ``hung`` maps an item (None: before the first) to the trouble there."""
 
     records: t.List[t.Dict[str, t.Any]] = field(default_factory=list)
-    hung: t.Dict[t.Optional[int], str] = field(default_factory=dict)
+    hung: t.Dict[t.Optional[int], Trouble] = field(default_factory=dict)
 
 
 class Child:
@@ -133,7 +140,7 @@ class Lock:
         self._limit = limit
         self.descriptor: t.Optional[int] = None
 
-    def __enter__(self) -> "Lock":
+    def __enter__(self) -> Lock:
         try:
             os.makedirs(self._folder, mode=0o755, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -202,29 +209,33 @@ def stream(job: Job, lock: Lock, item_limit: float = ITEM_LIMIT, total_limit: fl
         if trouble is None:
             return answer
         if ended is None:
-            trouble = f"process {child.pid} hangs in the driver and cannot be ended"
-        answer.hung[at] = trouble or ended or "the probe ended without an answer"
+            trouble = Trouble("timeout", f"process {child.pid} hangs in the driver and cannot be ended")
+        elif not trouble.text:
+            trouble = Trouble("error", f"the probe {ended or 'ended without an answer'}")
+        answer.hung[at] = trouble
         if ended is None or at is None or time.monotonic() >= deadline:
             return answer
 
 
 def _receive(
     child: Child, answer: Stream, item_limit: float, deadline: float
-) -> t.Tuple[t.Optional[int], t.Optional[str]]:
-    """The item at which the child was last, and its trouble: None for none, "" where its end says more."""
+) -> t.Tuple[t.Optional[int], t.Optional[Trouble]]:
+    """The item at which the child was last, and its trouble: None for none, without words where its end has them."""
     at: t.Optional[int] = None
     rest = b""
     while True:
         data = child.read(min(item_limit, deadline - time.monotonic()))
         if not data:
-            return at, (f"no answer within {item_limit:g} s" if data is None else "")
+            return at, Trouble("timeout", f"no answer within {item_limit:g} s") if data is None else Trouble(
+                "error", ""
+            )
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             record = json.loads(line.decode("utf-8"))
             if "at" in record:
                 at = record["at"]
             elif "fault" in record:
-                return at, str(record["fault"])
+                return at, Trouble("error", str(record["fault"]))
             elif "end" in record:
                 return at, None
             else:
@@ -248,7 +259,7 @@ def _send(job: Job, skip: t.Set[int], pipe: int) -> None:
 def capture(
     argv: t.Sequence[str], env: t.Mapping[str, str], lock: Lock, limit: float
 ) -> t.Tuple[str, t.Optional[bytes]]:
-    """A problem ("" for none) and the standard output of a command that may hang; no output after ``limit`` seconds."""
+    """A problem ("" for none) and what a command that may hang printed; no output after ``limit`` seconds."""
     child = Child(lambda pipe: _execute(argv, env, pipe, lock.descriptor), int(limit) + 2, lock.descriptor)
     lock.note(child.pid)
     deadline = time.monotonic() + limit
@@ -267,6 +278,7 @@ def capture(
 
 def _execute(argv: t.Sequence[str], env: t.Mapping[str, str], pipe: int, keep: t.Optional[int]) -> None:
     os.dup2(pipe, 1)
+    os.dup2(pipe, 2)
     if keep is not None:
         os.set_inheritable(keep, True)
     os.execve(argv[0], list(argv), dict(env))

@@ -11,6 +11,7 @@ them came and went.
 
 from __future__ import annotations
 
+import ctypes
 import types
 import typing as t
 
@@ -51,6 +52,7 @@ CLOCK_REASONS = {
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clocks_setting",
 }
+VIRTUALIZATION_MODES = {0: "none", 1: "pass_through", 2: "vgpu", 3: "host_vgpu", 4: "host_vsga"}
 FABRIC_STATES = {0: NOT_SUPPORTED, 1: "not_started", 2: "in_progress", 3: "completed"}
 #: Fields of the fabric's health mask: shift, width in bits.
 FABRIC_HEALTH = {
@@ -154,7 +156,7 @@ def gpu(nvml: types.ModuleType, index: int) -> Tree:
         return {"index": index, "uuid": None, "pci_address": None, "state": state, "error": str(error)}
     one = _Gpu(nvml, handle, index)
     one.tree.update({"uuid": None, "pci_address": None, "state": "ok"})
-    for part in (_identity, _modes, _memory, _errors, _pcie, _thermal, _power, _clocks, _fabric, _processes):
+    for part in (_identity, _modes, _memory, _errors, _pcie, _thermal, _power, _clocks, _nvlink, _fabric, _processes):
         try:
             part(one)
         except Lost as lost:
@@ -178,6 +180,12 @@ def _identity(one: _Gpu) -> None:
     one.put("architecture", one.ask("Architecture"), lambda code: ARCHITECTURES.get(code, f"architecture {code}"))
     one.put("compute_capability", one.ask("CudaComputeCapability"), lambda pair: f"{pair[0]}.{pair[1]}")
     one.put("gsp_firmware", one.ask("GspFirmwareVersion"), _text)
+    one.put(
+        "virtualization_mode",
+        one.ask("VirtualizationMode"),
+        lambda code: VIRTUALIZATION_MODES.get(code, f"mode {code}"),
+    )
+    one.put("vgpu_license", one.ask("GridLicensableFeatures_v4"), _license)
 
 
 def _modes(one: _Gpu) -> None:
@@ -210,6 +218,15 @@ def _errors(one: _Gpu) -> None:
         for memory, location in (("sram", 7), ("dram", 2)):
             for name, code in (("corrected", 0), ("uncorrected", 1)):
                 one.put(f"ecc.{kind}.{memory}_{name}", one.ask("MemoryErrorCounter", code, counter, location))
+    build = getattr(one.nvml, "c_nvmlEccSramErrorStatus_v1_t", None)
+    if build is not None:
+        status = build()
+        told = one.ask("SramEccErrorStatus", ctypes.byref(status))
+        one.put("ecc.sram_threshold_exceeded", told, lambda _success: bool(status.bThresholdExceeded))
+    repair = one.ask("RepairStatus")
+    one.put("ecc.channel_repair_pending", repair, lambda pair: bool(pair[0]))
+    one.put("ecc.tpc_repair_pending", repair, lambda pair: bool(pair[1]))
+    one.put("ecc.unrepairable_memory", one.ask("UnrepairableMemoryFlag_v1"), bool)
     rows = one.ask("RemappedRows")
     for place, name in enumerate(("corrected", "uncorrected")):
         one.put(f"remapped_rows.{name}", rows, lambda found, place=place: found[place])  # type: ignore[misc]
@@ -279,7 +296,7 @@ def _fabric(one: _Gpu) -> None:
         if build is None:
             continue
         info = build()
-        told = one.ask("GpuFabricInfoV", info)
+        told = one.ask("GpuFabricInfoV", ctypes.byref(info))
         if told is _ABSENT:
             info = _ABSENT
             continue
@@ -320,6 +337,30 @@ def fabric_record(state: int, status: int, clique: int, cluster: bytes, mask: in
         "cluster_uuid": "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:])),
         "health": health,
     }
+
+
+def _nvlink(one: _Gpu) -> None:
+    """Links that the GPU has and that are up, their speed, and errors of all links since the driver was loaded."""
+    values = one.fields(count=91, speed_mbps=90, replay=52, recovery=59, crc_flit=38, crc_data=45)
+    count = values.pop("count")
+    if not isinstance(count, int) or count == 0:
+        one.put("nvlink.count", count)
+        return
+    one.put("nvlink.count", count)
+    states = [one.ask("NvLinkState", link) for link in range(count)]
+    one.put("nvlink.active", None if None in states else sum(1 for state in states if state == 1))
+    one.put("nvlink.inactive_links", [link for link, state in enumerate(states) if state == 0])
+    one.put("nvlink.speed_mbps", values.pop("speed_mbps"))
+    for name, value in values.items():
+        one.put(f"nvlink.errors.{name}", value)
+
+
+def _license(features: t.Any) -> str:
+    """Whether a vGPU has its licence; a GPU that needs none says "not supported"."""
+    if not features.isGridLicenseSupported:
+        return NOT_SUPPORTED
+    listed = features.gridLicensableFeatures[: features.licensableFeaturesCount]
+    return "licensed" if any(feature.featureState for feature in listed) else "unlicensed"
 
 
 def _processes(one: _Gpu) -> None:

@@ -32,6 +32,8 @@ SMI = (
     "/usr/local/bin/nvidia-smi",
 )
 
+NOT_REACHED = child.Trouble("timeout", "not reached within the time limit")
+
 #: States of NVML by its error codes (nvml.h); every other code is "error".
 _STATES = {9: "no_driver", 12: "no_library", 18: "mismatch", 10: "timeout"}
 
@@ -72,15 +74,15 @@ def from_stream(sent: child.Stream) -> Answer:
             head.update(record)
     known = {gpu["index"] for gpu in gpus}
     if None in sent.hung and not head:
-        return answer("timeout" if "no answer" in sent.hung[None] else "error", source="nvml", error=sent.hung[None])
+        return answer(sent.hung[None].state, source="nvml", error=sent.hung[None].text)
     if "state" in head:
         return answer(head["state"], source="nvml", error=head["error"])
     count = int(head.pop("count"))
     for index in range(count):
         if index not in known:
-            trouble = sent.hung.get(index, "not reached within the time limit")
-            gpus.append({"index": index, "uuid": None, "pci_address": None, "state": "timeout", "error": trouble})
-    lost = "; ".join(f"GPU {index}: {text}" for index, text in sorted(sent.hung.items(), key=str) if index is not None)
+            state, text = sent.hung.get(index, NOT_REACHED)
+            gpus.append({"index": index, "uuid": None, "pci_address": None, "state": state, "error": text})
+    lost = "; ".join(f"GPU {index}: {sent.hung[index].text}" for index in range(count) if index in sent.hung)
     return {
         "nvml": {"state": "ok", "source": "nvml", "error": lost, **head},
         "gpus": sorted(gpus, key=lambda gpu: int(gpu["index"])),
@@ -97,10 +99,15 @@ def _from_smi(runner: Runner, lock: child.Lock) -> Answer:
         return answer("timeout", source="nvidia-smi", error=problem)
     text = output.decode("utf-8", "replace")
     try:
-        return smi.parse(text)
+        found = smi.parse(text)
     except smi.Unreadable as error:
         state = "mismatch" if "version mismatch" in text else "error"
         return answer(state, source="nvidia-smi", error=f"{problem or program}: {error}")
+    # The one fact that the XML does not have; drivers before R510 do not know the question.
+    query = [runner.path(program), "--query-gpu=uuid,compute_cap", "--format=csv,noheader"]
+    _problem, output = child.capture(query, env, lock, SMI_LIMIT)
+    smi.add_compute_capability(found["gpus"], (output or b"").decode("utf-8", "replace"))
+    return found
 
 
 def _job(path: t.Optional[str]) -> child.Job:

@@ -59,6 +59,7 @@ def _gpu(element: ElementTree.Element, index: int) -> Tree:
         one.put(path, one.text(source), use)
     if one.tree["pci_address"] is None:
         one.tree["pci_address"] = normalise_address(element.get("id", ""))
+    _draw(one)
     _sram(one)
     _reasons(one)
     _fabric(one)
@@ -66,6 +67,14 @@ def _gpu(element: ElementTree.Element, index: int) -> Tree:
     if one.lost:
         one.tree["state"] = "lost"
     return one.tree
+
+
+def add_compute_capability(gpus: t.Sequence[Tree], csv: str) -> None:
+    """Put in what ``--query-gpu=uuid,compute_cap`` printed; a line that is no such pair is passed over."""
+    pairs = dict(re.findall(r"^(\S+), *(\d+\.\d+)\s*$", csv, re.MULTILINE))
+    for gpu in gpus:
+        if gpu["uuid"] in pairs:
+            gpu["compute_capability"] = pairs[gpu["uuid"]]
 
 
 class _Gpu:
@@ -131,6 +140,11 @@ def _flag(text: str) -> bool:
 
 def _word(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+
+
+def _license(text: str) -> str:
+    """``Licensed (Expiry: ...)`` or ``Unlicensed (Unrestricted)``."""
+    return "licensed" if text.lower().startswith("licensed") else "unlicensed"
 
 
 _FIELDS: t.Tuple[t.Tuple[str, str, Use], ...] = (
@@ -205,12 +219,21 @@ _FIELDS: t.Tuple[t.Tuple[str, str, Use], ...] = (
     ("clocks.memory_mhz", "clocks/mem_clock", _integer),
     ("clocks.sm_max_mhz", "max_clocks/sm_clock", _integer),
     ("clocks.memory_max_mhz", "max_clocks/mem_clock", _integer),
-    ("vgpu_license", "vgpu_software_licensed_product/license_status", str),
+    ("virtualization_mode", "gpu_virtualization_mode/virtualization_mode", _word),
+    ("vgpu_license", "vgpu_software_licensed_product/license_status", _license),
 )
 
 #: Names that this text and NVML write differently.
 _COUNTERS = {"sw_therm_slowdown": "sw_thermal_slowdown", "hw_therm_slowdown": "hw_thermal_slowdown"}
 _COUNTERS["hw_power_brake"] = "hw_power_brake_slowdown"
+
+
+def _draw(one: _Gpu) -> None:
+    """One number for the draw, as NVML has it: the average where the GPU keeps one."""
+    power = one.tree.get("power", {})
+    numbers = [power[name] for name in ("average_w", "instant_w") if isinstance(power.get(name), float)]
+    if numbers:
+        power.setdefault("draw_w", numbers[0])
 
 
 def _sram(one: _Gpu) -> None:

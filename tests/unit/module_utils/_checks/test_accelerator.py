@@ -158,6 +158,12 @@ HOSTS: t.Dict[str, t.Tuple[t.Any, Policy, str, t.Dict[str, str]]] = {
         "refuse",
         {"accelerator-present": "unknown"},
     ),
+    "auto, a baseline that cannot be read": (
+        host(errors={"expected": "expected.json has schema 2"}),
+        Policy(AUTO),
+        "refuse",
+        {"accelerator-present": "unknown"},
+    ),
     "auto, NVSwitches without a GPU": (
         host([NVSWITCH] * 6),
         Policy(AUTO),

@@ -65,9 +65,15 @@ def test_all_is_well(folder: str) -> None:
 
 @pytest.mark.parametrize(
     ("trouble", "says"),
-    [(hang, "no answer within 0.3 s"), (crash, "ended by signal 11"), (fault, "ValueError: odd bytes")],
+    [
+        (hang, ("timeout", "no answer within 0.3 s")),
+        (crash, ("error", "the probe ended by signal 11")),
+        (fault, ("error", "ValueError: odd bytes")),
+    ],
 )
-def test_the_others_are_read_past_a_gpu_in_trouble(folder: str, trouble: t.Callable[[], None], says: str) -> None:
+def test_the_others_are_read_past_a_gpu_in_trouble(
+    folder: str, trouble: t.Callable[[], None], says: t.Tuple[str, str]
+) -> None:
     started = time.monotonic()
     with child.Lock(folder) as lock:
         sent = child.stream(items(8, {3: trouble}), lock, item_limit=0.3)
@@ -82,7 +88,7 @@ def test_a_hang_before_the_first_gpu_ends_the_probe(folder: str) -> None:
 
     with child.Lock(folder) as lock:
         sent = child.stream(job, lock, item_limit=0.2)
-    assert sent.records == [] and sent.hung == {None: "no answer within 0.2 s"}
+    assert sent.records == [] and sent.hung == {None: ("timeout", "no answer within 0.2 s")}
 
 
 def test_every_gpu_hangs_and_the_answer_comes_in_time(folder: str) -> None:
@@ -139,7 +145,7 @@ def test_a_second_probe_waits_for_the_first(folder: str) -> None:
 
 def test_output_of_a_command(folder: str) -> None:
     with child.Lock(folder) as lock:
-        assert child.capture(["/bin/sh", "-c", "echo here; echo there >&2"], {}, lock, 5) == ("", b"here\n")
+        assert child.capture(["/bin/sh", "-c", "echo here; echo there >&2"], {}, lock, 5) == ("", b"here\nthere\n")
         problem, output = child.capture(["/bin/sh", "-c", "echo text; exit 9"], {}, lock, 5)
         assert (problem, output) == ("/bin/sh ended with exit status 9", b"text\n")
         problem, output = child.capture(["/bin/sh", "-c", "exec sleep 3600"], {}, lock, 0.2)

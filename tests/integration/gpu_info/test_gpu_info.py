@@ -1,0 +1,145 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gpu_info on this machine as it is, and on machines whose GPUs are simulated, through unchanged pynvml and nvidia-smi."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+GPUSIM = ROOT / "tests" / "simulator" / "gpusim"
+#: Captures of real machines; see tests/unit/module_utils/_probe/test_smi.py.
+SAMPLES = Path(os.environ.get("GPUFLEET_SAMPLES") or ROOT.parent / "shared" / "samples") / "nvidia-smi-xml"
+
+OBSERVE = """
+import json, sys, time
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import nvml, observe, runner
+if "--smi" in sys.argv:
+    sys.modules["pynvml"] = None
+    nvml.importlib.util.find_spec = lambda name: None
+started = time.monotonic()
+seen = observe.observe(runner.Runner())
+json.dump({"observed": seen, "seconds": time.monotonic() - started}, sys.stdout)
+"""
+
+
+def module(*prefix: str, **options: t.Any) -> t.Dict[str, t.Any]:
+    """The module as Ansible runs it, with what it answers."""
+    arguments = json.dumps({"_ansible_check_mode": True, **options})
+    script = (
+        "import sys\n"
+        "from ansible_collections.gpufleet.pytorch.plugins.modules import gpu_info\n"
+        "from ansible.module_utils import basic\n"
+        f"basic._ANSIBLE_ARGS = {json.dumps({'ANSIBLE_MODULE_ARGS': json.loads(arguments)})!r}.encode()\n"
+        "basic._ANSIBLE_PROFILE = 'legacy'\n"
+        "gpu_info.main()\n"
+    )
+    return run([*prefix, sys.executable, "-c", script])
+
+
+def observe(*prefix: str, smi: bool = False) -> t.Dict[str, t.Any]:
+    return run([*prefix, sys.executable, "-c", OBSERVE, *(["--smi"] if smi else [])])
+
+
+def run(command: t.Sequence[str]) -> t.Dict[str, t.Any]:
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=60,
+    )
+    if done.returncode == 125:
+        pytest.skip(done.stderr.decode())
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+    return t.cast("t.Dict[str, t.Any]", json.loads(done.stdout))
+
+
+def simulated(capture: str, *settings: str) -> t.List[str]:
+    path = SAMPLES / capture
+    if not path.exists():
+        pytest.skip(f"{path} is not there (GPUFLEET_SAMPLES names the folder of the captures)")
+    return [sys.executable, str(GPUSIM), "--capture", str(path), *settings, "--"]
+
+
+def flat(tree: t.Mapping[str, t.Any], prefix: str = "") -> t.Dict[str, t.Any]:
+    found = {}
+    for name, value in tree.items():
+        found.update(flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value})
+    return found
+
+
+def test_this_machine() -> None:
+    result = module(accelerator="auto")
+    assert result["changed"] is False
+    observed = result["observed"]
+    assert observed["errors"] == {}
+    assert observed["host"]["kernel"] == os.uname().release
+    assert result["accelerator"] in ("cpu", "cuda", "refuse")
+    assert result["findings"] and all(finding["observed_at"] for finding in result["findings"])
+
+
+def test_this_machine_in_a_fleet_is_not_ready_without_gpus() -> None:
+    result = module(gpus_expected=64)
+    assert result["accelerator"] != "cpu"
+    assert "fail" in [finding["state"] for finding in result["findings"]]
+
+
+@pytest.mark.needs("gcc")
+@pytest.mark.parametrize("capture", ["a100.xml", "h100.xml", "t4.xml", "mock-gb200-ecc-injected.xml"])
+def test_pynvml_and_nvidia_smi_give_the_same_facts(capture: str) -> None:
+    prefix = simulated(capture)
+    through, printed = observe(*prefix)["observed"], observe(*prefix, smi=True)["observed"]
+    assert (through["nvml"]["source"], printed["nvml"]["source"]) == ("nvml", "nvidia-smi")
+    assert through["nvml"]["driver_version"] == printed["nvml"]["driver_version"]
+    assert len(through["gpus"]) == len(printed["gpus"]) > 0
+    for one, other in zip(through["gpus"], printed["gpus"]):
+        left, right = flat(one), flat(other)
+        shared = set(left) & set(right)
+        assert {name: left[name] for name in shared} == {name: right[name] for name in shared}
+        # nvidia-smi leaves out what a GPU or a driver does not have, and has another command for NVLink.
+        assert set(right) - set(left) == set()
+        silent = {name for name in set(left) - set(right) if not name.startswith("nvlink.")}
+        assert {left[name] for name in silent} <= {"not_supported"}
+
+
+@pytest.mark.needs("gcc")
+def test_eight_gpus_are_judged_in_time() -> None:
+    prefix = simulated("h100.xml")
+    result = module(*prefix, gpus_expected=8)
+    assert result["accelerator"] == "cuda"
+    states = {finding["check"]: finding["state"] for finding in result["findings"]}
+    assert states["gpu-count"] == "ok"
+    assert "driver-library-mismatch" not in states
+    assert min(observe(*prefix)["seconds"] for _turn in range(3)) < 0.5
+
+
+@pytest.mark.needs("gcc")
+def test_a_lost_gpu_is_named() -> None:
+    result = module(*simulated("mock-gb200-lost.xml"), gpus_expected=2)
+    (finding,) = (finding for finding in result["findings"] if finding["check"] == "gpu-count")
+    assert finding["state"] == "fail"
+    assert "found 1, expected 2: 0000:0b:00.0 (lost)" in finding["found"]
+
+
+@pytest.mark.needs("gcc")
+def test_a_call_that_hangs_for_ever_costs_one_gpu() -> None:
+    started = time.monotonic()
+    result = module(
+        *simulated("h100.xml", "--set", "gpu.3.gpu_power_readings.current_power_limit=hang"), gpus_expected=8
+    )
+    assert time.monotonic() - started < 5
+    assert [gpu["state"] for gpu in result["observed"]["gpus"]] == ["ok"] * 3 + ["timeout"] + ["ok"] * 4
+    (finding,) = (finding for finding in result["findings"] if finding["check"] == "gpu-count")
+    assert finding["state"] == "unknown"
