@@ -142,12 +142,15 @@ def ensure(name: str) -> str:
     reference = f"localhost/gpufleet/{name}"
     recipe = _recipe(name)
     with _only_one(name):
-        seen = podman("image", "inspect", "--format", "{{.Labels.recipe}}", reference, check=False)
-        if seen.returncode or seen.stdout.strip() != recipe:
+        seen = podman("image", "inspect", "--format", "{{.Labels.recipe}} {{.Id}}", reference, check=False)
+        label, _space, old = seen.stdout.strip().rpartition(" ")
+        if label != recipe:
             if name in ON_TOP:
                 _add(reference, recipe, *ON_TOP[name])
             else:
                 _make(reference, recipe, SUITES[name])
+            if old:
+                podman("image", "rm", old, check=False)  # refused where something still uses it
     return reference
 
 
