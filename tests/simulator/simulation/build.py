@@ -104,8 +104,10 @@ def without(data: bytes, symbols: t.Iterable[str]) -> bytes:
     return data
 
 
-def make(values: Values, folder: Path, *, missing: t.Sequence[str] = (), kernel_log: str | None = None) -> None:
-    """Writes the folder of a simulation."""
+def make(
+    values: Values, folder: Path, *, at: Path | None = None, missing: t.Sequence[str] = (), kernel_log: str | None = None
+) -> None:
+    """Writes the folder of a simulation; AT is where it will be used, where that is another place."""
     version = first_step(values["sim/library_version"])
     branch = re.match(r"\d+", version)
     old = [name for name, since in SINCE.items() if branch and int(branch.group()) < since]
@@ -121,13 +123,14 @@ def make(values: Values, folder: Path, *, missing: t.Sequence[str] = (), kernel_
     for name in ("state", "calls"):
         (lib / name).touch()
     os.truncate(lib / "calls", 4 * 65536)
+    shutil.copytree(HERE / "smi", folder / "smi", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "bin").mkdir()
-    for name in ("nvidia-smi", "gpusim-set"):
-        shutil.copy2(HERE / "bin" / name, folder / "bin" / name)
+    names = ["nvidia-smi", "gpusim-set", *(["dmesg", "journalctl"] if kernel_log is not None else ())]
+    for name in names:
+        text = (HERE / "bin" / name.replace("journalctl", "dmesg")).read_text()
+        (folder / "bin" / name).write_text(text.replace('FOLDER = ""', f'FOLDER = "{at or folder}"'))
+        (folder / "bin" / name).chmod(0o755)
     host.write(values, folder, kernel_log)
-    if kernel_log is not None:
-        for name in ("dmesg", "journalctl"):
-            shutil.copy2(HERE / "bin" / "dmesg", folder / "bin" / name)
 
 
 def cache_libraries(folder: Path) -> None:

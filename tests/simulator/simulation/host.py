@@ -283,5 +283,5 @@ def to_kmsg(text: str) -> str:
         match = re.match(r"\[\s*(\d+)\.(\d+)\]\s?(.*)", line)
         seconds, fraction, message = match.groups() if match else (str(number), "0", line)
         message = re.sub(r"^\[[A-Z][a-z]{2} [A-Z][a-z]{2} .*?\]\s?", "", message)
-        records.append(f"6,{number},{seconds}{fraction.ljust(6, '0')[:6]},-;{message}")
+        records.append(f"6,{number},{int(seconds) * 1000000 + int(fraction.ljust(6, chr(48))[:6])},-;{message}")
     return "".join(record + "\n" for record in records)
