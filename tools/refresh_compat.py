@@ -1,5 +1,5 @@
 # Copyright: (c) 2026, The gpufleet authors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read releases of torch from the package index and bring them into the compatibility data.
 
@@ -339,9 +339,7 @@ def _add(index: PackageIndex, data: Row, folder: pathlib.Path, write: bool) -> i
     for version in [version for version in _releases(index) if numbers(version) > numbers(before["version"])]:
         row = deduce(read_release(index, version), before)
         print(f"\n{render(row)}\nTo decide for torch {version}:")
-        asked = questions(
-            row, before, {entry["sm"] for entry in data["sass"]}, {entry["version"] for entry in toolkits}
-        )
+        asked = questions(row, before, {entry["sm"] for entry in data["sass"]}, toolkits)
         print("\n".join(f"  - {line}" for line in asked) or "  nothing")
         if write:
             with (folder / "torch.yml").open("a", encoding="utf-8") as stream:
