@@ -226,6 +226,8 @@ static nvmlReturn_t processes(nvmlDevice_t device, const char *types, unsigned i
         char type[GPUSIM_TEXT], path[64];
         long long pid, used;
         code = sim_format(gpu, type, sizeof type, "processes/process_info[%u]/type", at);
+        if (code == NVML_SUCCESS && !type[0]) /* an empty list: the text of its parent */
+            code = NVML_ERROR_NOT_SUPPORTED;
         if (code != NVML_SUCCESS)
             break;
         if (!strstr(types, type))
