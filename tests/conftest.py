@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import typing as t
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def interpreters() -> t.Dict[str, str]:
     """The Pythons of this machine by minor version, as `3.8`: those in PATH that start, and pyenv's."""
-    folders = [Path(folder) for folder in os.get_exec_path()]
+    folders = [Path(folder) for folder in os.get_exec_path() if Path(folder) != Path(sys.prefix) / "bin"]
     folders += sorted((Path.home() / ".pyenv" / "versions").glob("*/bin"), reverse=True)
     found: t.Dict[str, str] = {}
     for path in (path for folder in folders if folder.is_dir() for path in sorted(folder.glob("python3.*"))):

@@ -148,6 +148,8 @@ def watch(event, arguments):
         if path.endswith((".py", ".pyc", ".so", ".zip", "pyvenv.cfg")):  # what an import itself opens
             return
         seen.append(f"opens {path}")
+    elif event == "ctypes.dlopen" and arguments[0] is None:  # the program itself, by ctypes' own import
+        return
     elif event.startswith(("subprocess.", "socket.", "os.system", "os.exec", "os.fork", "os.posix", "ctypes.dlopen")):
         seen.append(f"{event} {arguments!r}")
 
