@@ -202,10 +202,8 @@ def stream(job: Job, lock: Lock, item_limit: float = ITEM_LIMIT, total_limit: fl
     while True:
         child = Child(lambda pipe: _send(job, skip, pipe), int(total_limit) + 2, lock.descriptor)
         lock.note(child.pid)
-        at, trouble = _receive(child, answer, item_limit, deadline)
+        at, trouble = _receive(child, answer, skip, item_limit, deadline)
         ended = child.end()
-        if at is not None:
-            skip.add(at)
         if trouble is None:
             return answer
         if ended is None:
@@ -218,7 +216,7 @@ def stream(job: Job, lock: Lock, item_limit: float = ITEM_LIMIT, total_limit: fl
 
 
 def _receive(
-    child: Child, answer: Stream, item_limit: float, deadline: float
+    child: Child, answer: Stream, skip: t.Set[int], item_limit: float, deadline: float
 ) -> t.Tuple[t.Optional[int], t.Optional[Trouble]]:
     """The item at which the child was last, and its trouble: None for none, without words where its end has them."""
     at: t.Optional[int] = None
@@ -233,7 +231,8 @@ def _receive(
         for line in lines:
             record = json.loads(line.decode("utf-8"))
             if "at" in record:
-                at = record["at"]
+                at = int(record["at"])
+                skip.add(at)
             elif "fault" in record:
                 return at, Trouble("error", str(record["fault"]))
             elif "end" in record:

@@ -137,7 +137,7 @@ def test_a_lost_gpu_is_named() -> None:
 def test_a_call_that_hangs_for_ever_costs_one_gpu() -> None:
     started = time.monotonic()
     result = module(
-        *simulated("h100.xml", "--set", "gpu.3.gpu_power_readings.current_power_limit=hang"), gpus_expected=8
+        *simulated("h100.xml", "--set", "gpu.3.gpu_power_readings.current_power_limit=@hang"), gpus_expected=8
     )
     assert time.monotonic() - started < 5
     assert [gpu["state"] for gpu in result["observed"]["gpus"]] == ["ok"] * 3 + ["timeout"] + ["ok"] * 4
