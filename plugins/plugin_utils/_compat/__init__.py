@@ -1,4 +1,4 @@
 # Copyright: (c) 2026, The gpufleet authors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which driver, CUDA, cuDNN, NCCL and torch fit a host: data, rules, resolver, explanation."""

@@ -1,11 +1,12 @@
 # Copyright: (c) 2026, The gpufleet authors
-# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the compatibility data says, as records: one class a kind of row in ``data/*.yml``.
 
 Every record has ``source`` (where it was read), ``confidence`` (``read`` or
 ``inferred``) and ``inferred``, the names of its cells that are deduction.
-Versions are text as published; ``version.parse`` compares them.
+Versions are text as published; ``version.parse`` compares them. A record
+is equal only to itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import dataclasses
 import typing as t
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Record:
     """Where a row comes from."""
 
@@ -27,7 +28,7 @@ class Record:
         return self.confidence == "inferred" or cell in self.inferred
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Variant(Record):
     """One build of a torch release: ``cu128``. ``archs``: SM versions of its code by machine architecture."""
 
@@ -39,7 +40,7 @@ class Variant(Record):
     glibc: t.Mapping[str, str]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Release(Record):
     """A release of torch. ``wheels``: Python tags (``3.12``, ``3.13t``) by machine architecture."""
 
@@ -59,7 +60,7 @@ class Release(Record):
     variants: t.Mapping[str, Variant]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sass:
     """Native code for ``sm`` runs on devices from ``low`` to below ``high``, or on ``only``; less ``excepted``."""
 
@@ -71,7 +72,7 @@ class Sass:
     excepted_before_cuda: tuple[int, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CpuBuild(Record):
     """The build of torch without CUDA."""
 
@@ -79,7 +80,7 @@ class CpuBuild(Record):
     aarch64_label_since: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Toolkit(Record):
     """A CUDA toolkit: ``driver`` is the one that it comes with, ``cc_*`` what it compiles for."""
 
@@ -92,7 +93,7 @@ class Toolkit(Record):
     updates: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CudaMajor(Record):
     """The oldest driver that runs every toolkit of this major."""
 
@@ -100,7 +101,7 @@ class CudaMajor(Record):
     driver: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ForwardCompat(Record):
     """``base`` is the oldest branch on which cuda-compat of these toolkits is supported."""
 
@@ -109,7 +110,7 @@ class ForwardCompat(Record):
     base: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Branch(Record):
     """A driver branch. ``first`` and ``last`` are known releases, "" where none was read."""
 
@@ -125,7 +126,7 @@ class Branch(Record):
     flavours: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Architecture(Record):
     """GPUs from ``low`` to below ``high`` compute capability, with their windows of drivers and toolkits."""
 
@@ -138,7 +139,7 @@ class Architecture(Record):
     last_toolkit_major: int = 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gpu(Record):
     """A GPU product. ``fabric``: none, nvswitch, nvlink5 or rack. ``kind``: datacenter, workstation, geforce, display.
 
@@ -153,10 +154,10 @@ class Gpu(Record):
     fabric: str = "none"
     grace: bool = False
     driver_min: str = ""
-    details: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict, hash=False)
+    details: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Series(Record):
     """A family of products by a pattern of the normalised name."""
 
@@ -164,7 +165,7 @@ class Series(Record):
     gpu: Gpu
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chips:
     """PCI device ids (numbers, inclusive) of chips with one compute capability: a hint, never an answer."""
 
@@ -173,7 +174,7 @@ class Chips:
     compute_capability: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class System(Record):
     """An operating system. ``repository`` and ``archive`` are "" where it has none."""
 
@@ -186,7 +187,7 @@ class System(Record):
     archive: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Archive(Record):
     """A branch that a distribution carries itself; ``version`` where it is exactly one."""
 
@@ -197,7 +198,7 @@ class Archive(Record):
     version: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PackageRow(Record):
     """Names of packages for branches ``low`` to ``high`` of one family and origin; ``lists`` by what they are for."""
 
@@ -212,7 +213,7 @@ class PackageRow(Record):
     lists: t.Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Repository(Record):
     """A repository of NVIDIA: which key signs it, and the oldest branch it carries."""
 
@@ -221,7 +222,7 @@ class Repository(Record):
     branch_min: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Key(Record):
     """A signing key. ``fingerprint`` is "" where it was not read."""
 
@@ -233,7 +234,7 @@ class Key(Record):
     refused_by: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KernelRow(Record):
     """Drivers from ``driver_min`` to ``driver_max`` do not build from kernel ``kernel_min`` on."""
 
@@ -243,7 +244,7 @@ class KernelRow(Record):
     kernel_contains: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CudnnRow(Record):
     """cuDNN from ``version`` on needs compute capability ``cc_min``."""
 
@@ -252,7 +253,7 @@ class CudnnRow(Record):
     says: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NcclRow(Record):
     """NCCL from ``low`` to below ``high`` has the fault that ``says`` names."""
 
@@ -262,7 +263,7 @@ class NcclRow(Record):
     arch: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Data:
     """All of it. Mappings keep the order of the files; ``releases`` and ``branches`` go from old to new."""
 

@@ -1,0 +1,153 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which drivers a host could have: the installed one, and those that a source it may use carries."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from . import model, version
+from .host import FLAVOURS, Host
+
+NEWEST = 10**6
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Driver:
+    """``origin``: installed, nvidia, or the name of a distribution's archive.
+
+    ``version`` is "" where only the branch is decided; ``effective`` is what it is
+    compared with: the exact version, or the newest known of the branch.
+    ``flavour`` is "" where nobody said which module is installed.
+    """
+
+    branch: int
+    row: model.Branch | None
+    version: str
+    effective: version.Version
+    flavour: str
+    origin: str
+    action: str
+    build: str = "none"
+    signed: bool = False
+
+    @property
+    def stays(self) -> bool:
+        """Whether the installed driver is kept as it is."""
+        return self.origin == "installed"
+
+    def __str__(self) -> str:
+        name = self.version or f"branch {self.branch}"
+        kind = f" with the {self.flavour} kernel module" if self.flavour else ""
+        return f"driver {name}{kind}"
+
+
+def installed(host: Host) -> Driver | None:
+    """The installed driver as a candidate, None where there is none or the wish names another."""
+    if not host.installed:
+        return None
+    wish = host.request.driver_policy
+    if wish.isdigit() and int(wish) != host.installed[0] and not host.fixed_driver:
+        return None
+    flavour = host.request.driver_flavour
+    if not flavour:
+        # A branch that comes with one flavour only leaves no doubt.
+        known = host.installed_branch.flavours if host.installed_branch else ()
+        flavour = known[0] if len(known) == 1 else ""
+    return Driver(
+        branch=host.installed[0],
+        row=host.installed_branch,
+        version=host.request.driver if not host.request.driver.isdigit() else ".".join(map(str, host.installed)),
+        effective=host.installed,
+        flavour=flavour,
+        origin="installed",
+        action="external" if host.external else "keep",
+    )
+
+
+def changes(host: Host) -> tuple[Driver, ...]:
+    """Drivers that could be installed, none where the driver may not be touched."""
+    if host.fixed_driver:
+        return ()
+    request = host.request
+    repository = host.system.repository if host.system else ""
+    archive = host.system.archive if host.system else ""
+    offered: tuple[Driver, ...] = ()
+    if request.driver_source in ("auto", "nvidia") and (repository or not host.system):
+        offered += from_nvidia(repository, host.data)
+    if request.driver_source in ("auto", "os") and archive:
+        offered += from_archive(archive, host.data)
+    wish = request.driver_policy
+    floor = host.installed[0] if host.installed else 0
+    found = []
+    for driver in offered:
+        if wish.isdigit():
+            if driver.branch != int(wish):
+                continue
+        elif driver.branch < floor:
+            continue  # nothing is downgraded without the user's word
+        if request.kernel_module in FLAVOURS and driver.flavour != request.kernel_module:
+            continue
+        found.append(_with_action(driver, host))
+    return tuple(driver for driver in found if driver.action)
+
+
+def _with_action(driver: Driver, host: Host) -> Driver:
+    if not host.installed:
+        action = "install"
+    elif driver.branch < host.installed[0]:
+        action = "downgrade"
+    elif driver.branch == host.installed[0] and driver.row and driver.row.last and driver.effective < host.installed:
+        action = ""
+    else:
+        action = "upgrade"
+    return dataclasses.replace(driver, action=action)
+
+
+@functools.lru_cache(maxsize=64)
+def from_nvidia(repository: str, data: model.Data) -> tuple[Driver, ...]:
+    """What NVIDIA's repository carries; of an unknown system all branches are taken to be there."""
+    oldest = data.repositories[repository].branch_min if repository else 0
+    return tuple(
+        Driver(
+            branch=row.branch,
+            row=row,
+            version="",
+            effective=version.parse(row.last) if row.last else (row.branch, NEWEST),
+            flavour=flavour,
+            origin="nvidia",
+            action="install",
+            build="dkms",
+        )
+        for row in data.branches.values()
+        if row.branch >= oldest
+        for flavour in row.flavours
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def from_archive(archive: str, data: model.Data) -> tuple[Driver, ...]:
+    """What the distribution's own archive carries."""
+    found = []
+    for row in data.archives:
+        if row.name != archive:
+            continue
+        branch = data.branches[row.branch]
+        exact = row.version or branch.last
+        for flavour in row.flavours:
+            found.append(
+                Driver(
+                    branch=row.branch,
+                    row=branch,
+                    version=row.version,
+                    effective=version.parse(exact) if exact else (row.branch, NEWEST),
+                    flavour=flavour,
+                    origin=archive,
+                    action="install",
+                    build="prebuilt" if row.signed else "dkms",
+                    signed=row.signed,
+                )
+            )
+    return tuple(found)

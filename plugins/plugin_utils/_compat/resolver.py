@@ -1,0 +1,249 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Candidates in, the best one out, or the causes of the nearest miss.
+
+A candidate is a build of torch and a driver. What comes first is better:
+1. the user's wish (what a wish excludes is no candidate; for ``latest`` and a
+   series such as ``2.8`` the newest release comes before all that follows),
+2. a driver that can stay,
+3. a supported long-lived branch, then a supported production branch,
+4. the build that is the default of its release,
+5. the newest release, and of its builds the newest CUDA.
+Between drivers that are equal so far: no forward compatibility, cells that
+were read, NVIDIA's repository, the open module, the newest branch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing as t
+
+from . import driver as drivers
+from . import model, rules_driver, version
+from .cause import Cause
+from .driver import Driver
+from .host import Host
+from .rules_driver import DRIVER_RULES, PAIR_RULES
+from .rules_host import HOST_RULES, wished_variant
+from .rules_wheel import WHEEL_RULES
+from .torch_wish import Wheel
+
+Order = tuple[t.Any, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Candidate:
+    """A build and a driver; ``driver`` is None for the build without CUDA. ``forward``: needs cuda-compat."""
+
+    wheel: Wheel
+    driver: Driver | None
+    forward: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """``best`` and the next best builds and drivers, or the causes why there is none."""
+
+    host: Host
+    best: Candidate | None
+    causes: tuple[Cause, ...] = ()
+    next_wheel: Candidate | None = None
+    next_driver: Candidate | None = None
+    nearest: Candidate | None = None
+
+
+def resolve(host: Host, only: Wheel | None = None) -> Outcome:
+    """The best candidate; ``only`` narrows the builds to one (a group has decided it)."""
+    causes = rules_driver.causes(HOST_RULES, host)
+    if causes:
+        return Outcome(host, None, tuple(causes))
+    wheels = good_wheels(host)
+    if only is not None:
+        wheels = tuple(wheel for wheel in wheels if wheel == only)
+    if host.cpu:
+        ranked = [Candidate(wheel, None) for wheel in wheels]
+        return Outcome(host, ranked[0], next_wheel=_second(ranked)) if ranked else _nearest_miss(host)
+    good, by_cuda = good_drivers(host), dict[str, list[Candidate]]()
+    found: list[tuple[Order, Candidate]] = []
+    for wheel in wheels:
+        assert wheel.variant is not None
+        cuda = wheel.variant.cuda
+        if cuda not in by_cuda:
+            by_cuda[cuda] = _drivers_for(host, wheel, good)
+        if by_cuda[cuda]:
+            best = dataclasses.replace(by_cuda[cuda][0], wheel=wheel)
+            found.append((_order(host, best), best))
+    if not found:
+        return _nearest_miss(host)
+    found.sort(key=lambda pair: pair[0])
+    best = found[0][1]
+    assert best.wheel.variant is not None and best.driver is not None
+    others = [dataclasses.replace(other, wheel=best.wheel) for other in by_cuda[best.wheel.variant.cuda]]
+    other_branch = [other for other in others if other.driver and other.driver.branch != best.driver.branch]
+    return Outcome(
+        host,
+        best,
+        next_wheel=_second([candidate for _key, candidate in found]),
+        next_driver=other_branch[0] if other_branch else None,
+    )
+
+
+def _second(ranked: t.Sequence[Candidate]) -> Candidate | None:
+    return ranked[1] if len(ranked) > 1 else None
+
+
+def wheels_of(host: Host) -> tuple[Wheel, ...]:
+    """The builds that the wish allows, newest release first and in it newest CUDA first."""
+    if host.cpu:
+        return tuple(Wheel(release, None) for release in host.torch.releases)
+    return _cuda_wheels(host.torch.releases, wished_variant(host))
+
+
+@functools.lru_cache(maxsize=256)
+def _cuda_wheels(releases: tuple[model.Release, ...], wished: str) -> tuple[Wheel, ...]:
+    return tuple(
+        Wheel(release, variant)
+        for release in releases
+        for variant in sorted(release.variants.values(), key=lambda build: version.parse(build.cuda), reverse=True)
+        if wished in ("", variant.name)
+    )
+
+
+def good_wheels(host: Host) -> tuple[Wheel, ...]:
+    """The builds that run on the host, whatever its driver. Hosts that are alike here are judged once."""
+    key = (
+        host.torch,
+        host.cpu,
+        wished_variant(host),
+        host.arch,
+        host.glibc,
+        host.request.python,
+        tuple(sorted({match.cc for match in host.gpus})),
+    )
+    return _remember(_wheel_cache, key, lambda: tuple(w for w in wheels_of(host) if not _any(WHEEL_RULES, host, w)))
+
+
+_K = t.TypeVar("_K")
+_V = t.TypeVar("_V")
+_wheel_cache: dict[t.Any, tuple[Wheel, ...]] = {}
+CACHE_LIMIT = 4096
+
+
+def _remember(cache: dict[_K, _V], key: _K, make: t.Callable[[], _V]) -> _V:
+    if key not in cache:
+        if len(cache) >= CACHE_LIMIT:
+            cache.clear()
+        cache[key] = make()
+    return cache[key]
+
+
+def _any(rules: t.Iterable[t.Any], *given: t.Any) -> bool:
+    return any(next(rule.check(*given), None) is not None for rule in rules)
+
+
+def drivers_of(host: Host) -> tuple[Driver, ...]:
+    """The drivers that the host could have, the installed one first."""
+    kept = drivers.installed(host)
+    return ((kept,) if kept else ()) + drivers.changes(host)
+
+
+def good_drivers(host: Host) -> tuple[Driver, ...]:
+    """The drivers that fit the host, whatever the build."""
+    return tuple(driver for driver in drivers_of(host) if not _any(DRIVER_RULES, host, driver))
+
+
+def _drivers_for(host: Host, wheel: Wheel, good: t.Iterable[Driver]) -> list[Candidate]:
+    """The drivers beneath this build, best first."""
+    found = []
+    for driver in good:
+        if not _any(PAIR_RULES, host, wheel, driver):
+            found.append(Candidate(wheel, driver, bool(rules_driver.too_old(host, wheel, driver))))
+    return sorted(found, key=driver_order)
+
+
+def driver_order(candidate: Candidate) -> Order:
+    """How good the driver of a candidate is: less is better."""
+    driver = candidate.driver
+    assert driver is not None
+    row = driver.row
+    if driver.stays:
+        rank = 0
+    elif row and row.supported:
+        rank = {"LTSB": 0, "PB": 1}.get(row.kind, 2)
+    else:
+        rank = 2
+    guessed = 0 if driver.stays or (row and not row.is_inferred("cuda") and row.last) else 1
+    origin = {"installed": 0, "nvidia": 1}.get(driver.origin, 2)
+    return not driver.stays, candidate.forward, rank, guessed, origin, driver.flavour != "open", -driver.branch
+
+
+def _order(host: Host, candidate: Candidate) -> Order:
+    wheel = candidate.wheel
+    assert wheel.variant is not None
+    newest = tuple(-number for number in version.parse(wheel.release.version))
+    by_driver = driver_order(candidate)
+    rest = (*by_driver[:3], wheel.variant.name != default_of(wheel.release, host.arch))
+    cuda = tuple(-number for number in version.parse(wheel.variant.cuda))
+    if host.torch.newest_first:
+        return (newest, *rest, cuda, by_driver)
+    return (*rest, newest, cuda, by_driver)
+
+
+def default_of(release: model.Release, arch: str) -> str:
+    """The build that an index without a label gives: on aarch64 the same as on x86_64 where it is published there."""
+    return release.default if arch == "x86_64" or arch in release.variants[release.default].archs else ""
+
+
+def all_causes(host: Host, candidate: Candidate) -> list[Cause]:
+    """Everything that is wrong with a candidate."""
+    found = rules_driver.causes(WHEEL_RULES, host, candidate.wheel)
+    if candidate.driver is not None:
+        found += rules_driver.causes(DRIVER_RULES, host, candidate.driver)
+        found += rules_driver.causes(PAIR_RULES, host, candidate.wheel, candidate.driver)
+    return found
+
+
+def _nearest_miss(host: Host) -> Outcome:
+    """The candidate with the fewest rules against it explains, the better one where two are equal."""
+    wheels = wheels_of(host)
+    offered: tuple[Driver | None, ...] = (None,) if host.cpu else drivers_of(host)
+    if not offered:
+        return Outcome(host, None, (_no_driver_offered(host),))
+    against_wheel = {wheel: rules_driver.causes(WHEEL_RULES, host, wheel) for wheel in wheels}
+    against_driver = {d: rules_driver.causes(DRIVER_RULES, host, d) if d else [] for d in offered}
+    best: tuple[Order, Candidate, list[Cause]] | None = None
+    for wheel in wheels:
+        for driver in offered:
+            causes = against_wheel[wheel] + against_driver[driver]
+            if driver is not None and wheel.variant is not None:
+                causes = causes + rules_driver.causes(PAIR_RULES, host, wheel, driver)
+            candidate = Candidate(wheel, driver)
+            order: Order = (len({cause.rule for cause in causes}), _order(host, candidate) if driver else ())
+            if best is None or order < best[0]:
+                best = (order, candidate, causes)
+    assert best is not None
+    _order_of_best, candidate, causes = best
+    if host.external and any(cause.rule not in _NOT_OF_DRIVER for cause in causes):
+        causes = causes + [_owned_elsewhere(host)]
+    return Outcome(host, None, tuple(causes), nearest=candidate)
+
+
+_NOT_OF_DRIVER = frozenset(rule.id for rule in WHEEL_RULES) | {"forward-compat-unsupported"}
+
+
+def _owned_elsewhere(host: Host) -> Cause:
+    from .rules_host import owner_name
+
+    who = owner_name(host) if host.owner not in ("", "nobody", "package") else "driver_policy external"
+    return Cause("driver-owned-elsewhere", "driver", f"a driver that belongs to {who}", f"its change by {who}", "by design")
+
+
+def _no_driver_offered(host: Host) -> Cause:
+    request = host.request
+    wish = f"branch {request.driver_policy}" if request.driver_policy.isdigit() else "a driver"
+    module = f" with the {request.kernel_module} module" if request.kernel_module != "auto" else ""
+    found = f"{wish}{module} in no source of {host.os_label} (driver_source {request.driver_source})"
+    sources = "another branch, or another source"
+    return Cause("driver-not-offered", "driver", found, sources, "the sources in the data")
