@@ -20,7 +20,7 @@ class Page:
             "",
             f"# {title}",
             "",
-            f"As of {as_of}. {DEDUCED} marks what was deduced, not read; numbers in brackets are the sources, at the end.",
+            f"As of {as_of}. {DEDUCED} marks what was deduced, not read; numbers in brackets name sources.",
             "",
         ]
         self._sources: dict[str, int] = {}

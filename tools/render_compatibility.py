@@ -280,7 +280,7 @@ def gpus(data: model.Data) -> str:
     page = Page("GPUs", data.as_of)
     page.text(
         "Rates are dense (without sparsity) and of the data sheets, in TFLOPS; memory in GB, its bandwidth in GB/s,",
-        "power in watts. NVLink's bandwidth is the sum of both directions, in GB/s. The last column but one is deduced.",
+        "power in watts. NVLink's bandwidth is the sum of both directions, in GB/s. Deduced cells are named.",
     )
     head = ["GPU", "as nvidia-smi prints it", "PCI ids", "architecture", "memory", "bandwidth", "watts", "fp32", "tf32"]
     head += [
