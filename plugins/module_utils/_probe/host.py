@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
+import sys
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
@@ -45,7 +45,7 @@ def probe(runner: Runner) -> t.Dict[str, t.Any]:
         "kernel": kernel,
         "arch": os.uname().machine,
         "glibc": _glibc(),
-        "python": platform.python_version(),
+        "python": ".".join(str(part) for part in sys.version_info[:3]),
         "compiler": parse_compiler(runner.read("/proc/version") or ""),
         "virtualization": detect_virtualization(runner, kernel, dxg),
         "secure_boot": _secure_boot(runner),

@@ -1,46 +1,24 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the driver says of its GPUs: the ``nvml`` and ``gpus`` parts of an Observation.
+"""Whether the driver can be asked, and then what it says: the ``nvml`` and ``gpus`` parts of an Observation.
 
-NVML is read through pynvml, in a child (child.py); where pynvml is not there,
-``nvidia-smi -q -x`` gives the same facts under the same names (smi.py).
-
-Neither is asked where the kernel module is not loaded: starting NVML can load
+It is not asked where the kernel module is not loaded: starting NVML can load
 the module (through nvidia-modprobe), and a look changes nothing.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import types
 import typing as t
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import child, facts, smi
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
 Answer = t.Dict[str, t.Any]
 
-#: A copy of pynvml beside the gate goes before whatever the system has: it is of a known version.
-PYNVML = ("/usr/local/lib/gpufleet/pynvml.py",)
-#: Seconds for nvidia-smi, which reads all GPUs in one go and starts them where no persistence daemon runs.
-SMI_LIMIT = 8.0
-SMI = (
-    "/usr/bin/nvidia-smi",
-    "/usr/lib/wsl/lib/nvidia-smi",
-    "/usr/local/nvidia/bin/nvidia-smi",
-    "/usr/local/bin/nvidia-smi",
-)
 
-NOT_REACHED = child.Trouble("timeout", "not reached within the time limit")
-
-#: States of NVML by its error codes (nvml.h); every other code is "error".
-_STATES = {9: "no_driver", 12: "no_library", 18: "mismatch", 10: "timeout"}
-
-
-def answer(state: str, *, source: str = "none", error: str = "", **more: t.Any) -> Answer:
+def answer(state: str, *, source: str = "none", error: str = "") -> Answer:
     """An answer without GPUs. ``state`` is one of ok no_library no_driver mismatch error timeout."""
-    return {"nvml": {"state": state, "source": source, "error": error, **more}, "gpus": []}
+    return {"nvml": {"state": state, "source": source, "error": error}, "gpus": []}
 
 
 #: Of a look that failed.
@@ -53,86 +31,7 @@ def probe(runner: Runner, host: t.Mapping[str, t.Any], driver: t.Mapping[str, t.
         return answer("no_library", error="libnvidia-ml.so.1 is nowhere on the loader's path")
     if not driver["version"] and not host["dxg"]:
         return answer("no_driver", error="the kernel module nvidia is not loaded")
-    path = next((path for path in PYNVML if runner.exists(path)), None)
-    try:
-        with child.Lock(child.folder(runner)) as lock:
-            if path is not None or importlib.util.find_spec("pynvml") is not None:
-                return from_stream(child.stream(_job(runner.path(path) if path else None), lock))
-            return _from_smi(runner, lock)
-    except child.Stuck as error:
-        return answer("timeout", error=str(error))
+    # Half of the probe's code, of which a host without a driver needs nothing.
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import ask
 
-
-def from_stream(sent: child.Stream) -> Answer:
-    """The answer of what the child sent and of where it hung."""
-    head: t.Dict[str, t.Any] = {}
-    gpus = []
-    for record in sent.records:
-        if "gpu" in record:
-            gpus.append(record["gpu"])
-        else:
-            head.update(record)
-    known = {gpu["index"] for gpu in gpus}
-    if None in sent.hung and not head:
-        return answer(sent.hung[None].state, source="nvml", error=sent.hung[None].text)
-    if "state" in head:
-        return answer(head["state"], source="nvml", error=head["error"])
-    count = int(head.pop("count"))
-    for index in range(count):
-        if index not in known:
-            state, text = sent.hung.get(index, NOT_REACHED)
-            gpus.append({"index": index, "uuid": None, "pci_address": None, "state": state, "error": text})
-    lost = "; ".join(f"GPU {index}: {sent.hung[index].text}" for index in range(count) if index in sent.hung)
-    return {
-        "nvml": {"state": "ok", "source": "nvml", "error": lost, **head},
-        "gpus": sorted(gpus, key=lambda gpu: int(gpu["index"])),
-    }
-
-
-def _from_smi(runner: Runner, lock: child.Lock) -> Answer:
-    program = next((path for path in SMI if runner.which(path)), None)
-    if program is None:
-        return answer("error", error="neither pynvml nor nvidia-smi is on this host")
-    env = {**runner.env, "LC_ALL": "C"}
-    problem, output = child.capture([runner.path(program), "-q", "-x"], env, lock, SMI_LIMIT)
-    if output is None:
-        return answer("timeout", source="nvidia-smi", error=problem)
-    text = output.decode("utf-8", "replace")
-    try:
-        found = smi.parse(text)
-    except smi.Unreadable as error:
-        state = "mismatch" if "version mismatch" in text else "error"
-        return answer(state, source="nvidia-smi", error=f"{problem or program}: {error}")
-    # The one fact that the XML does not have; drivers before R510 do not know the question.
-    query = [runner.path(program), "--query-gpu=uuid,compute_cap", "--format=csv,noheader"]
-    _problem, output = child.capture(query, env, lock, SMI_LIMIT)
-    smi.add_compute_capability(found["gpus"], (output or b"").decode("utf-8", "replace"))
-    return found
-
-
-def _job(path: t.Optional[str]) -> child.Job:
-    def job(emit: child.Emit, skip: t.Set[int]) -> None:
-        nvml = _load(path)
-        try:
-            nvml.nvmlInit()
-        except nvml.NVMLError as error:
-            emit({"state": _STATES.get(error.value, "error"), "error": str(error)})
-            return
-        emit(facts.system(nvml))
-        for index in range(nvml.nvmlDeviceGetCount()):
-            if index not in skip:
-                emit({"at": index})
-                emit({"gpu": facts.gpu(nvml, index)})
-
-    return job
-
-
-def _load(path: t.Optional[str]) -> types.ModuleType:
-    if path is None:
-        return importlib.import_module("pynvml")
-    spec = importlib.util.spec_from_file_location("pynvml", path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} cannot be loaded")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return ask.ask(runner)

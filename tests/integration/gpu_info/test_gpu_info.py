@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""gpu_info on this machine as it is, and on machines whose GPUs are simulated, through unchanged pynvml and nvidia-smi."""
+"""gpu_info on this machine as it is, and on simulated ones, through unchanged pynvml and through nvidia-smi."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SAMPLES = Path(os.environ.get("GPUFLEET_SAMPLES") or ROOT.parent / "shared" / "s
 
 OBSERVE = """
 import json, sys, time
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import nvml, observe, runner
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import ask, observe, runner
 if "--smi" in sys.argv:
     sys.modules["pynvml"] = None
-    nvml.importlib.util.find_spec = lambda name: None
+    ask.importlib.util.find_spec = lambda name: None
 started = time.monotonic()
 seen = observe.observe(runner.Runner())
 json.dump({"observed": seen, "seconds": time.monotonic() - started}, sys.stdout)
@@ -104,7 +104,7 @@ def test_pynvml_and_nvidia_smi_give_the_same_facts(capture: str) -> None:
     assert (through["nvml"]["source"], printed["nvml"]["source"]) == ("nvml", "nvidia-smi")
     assert through["nvml"]["driver_version"] == printed["nvml"]["driver_version"]
     assert len(through["gpus"]) == len(printed["gpus"]) > 0
-    for one, other in zip(through["gpus"], printed["gpus"]):
+    for one, other in zip(through["gpus"], printed["gpus"], strict=True):
         left, right = flat(one), flat(other)
         shared = set(left) & set(right)
         assert {name: left[name] for name in shared} == {name: right[name] for name in shared}

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``nvidia-smi -q -x`` as drivers of several years print it: small documents, and whole captures where there are any."""
+"""``nvidia-smi -q -x`` as drivers of several years print it: small documents, whole captures where there are any."""
 
 from __future__ import annotations
 

@@ -1,0 +1,117 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Asks the driver: through pynvml where it is there, else through ``nvidia-smi -q -x``, which gives the same facts."""
+
+from __future__ import annotations
+
+import importlib.util
+import types
+import typing as t
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import child, facts, smi
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.nvml import Answer, answer
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
+
+#: A copy of pynvml beside the gate goes before whatever the system has: it is of a known version.
+PYNVML = ("/usr/local/lib/gpufleet/pynvml.py",)
+#: Seconds for nvidia-smi, which reads all GPUs in one go and starts them where no persistence daemon runs.
+SMI_LIMIT = 8.0
+SMI = (
+    "/usr/bin/nvidia-smi",
+    "/usr/lib/wsl/lib/nvidia-smi",
+    "/usr/local/nvidia/bin/nvidia-smi",
+    "/usr/local/bin/nvidia-smi",
+)
+
+NOT_REACHED = child.Trouble("timeout", "not reached within the time limit")
+
+#: States of NVML by its error codes (nvml.h); every other code is "error".
+_STATES = {9: "no_driver", 12: "no_library", 18: "mismatch", 10: "timeout"}
+
+
+def ask(runner: Runner) -> Answer:
+    """The ``nvml`` and ``gpus`` parts of an Observation. One probe at a time on a host (child.Lock)."""
+    path = next((path for path in PYNVML if runner.exists(path)), None)
+    try:
+        with child.Lock(child.folder(runner)) as lock:
+            if path is not None or importlib.util.find_spec("pynvml") is not None:
+                return from_stream(child.stream(_job(runner.path(path) if path else None), lock))
+            return _from_smi(runner, lock)
+    except child.Stuck as error:
+        return answer("timeout", error=str(error))
+
+
+def from_stream(sent: child.Stream) -> Answer:
+    """The answer of what the child sent and of where it hung."""
+    head: t.Dict[str, t.Any] = {}
+    gpus = []
+    for record in sent.records:
+        if "gpu" in record:
+            gpus.append(record["gpu"])
+        else:
+            head.update(record)
+    known = {gpu["index"] for gpu in gpus}
+    if None in sent.hung and not head:
+        return answer(sent.hung[None].state, source="nvml", error=sent.hung[None].text)
+    if "state" in head:
+        return answer(head["state"], source="nvml", error=head["error"])
+    count = int(head.pop("count"))
+    for index in range(count):
+        if index not in known:
+            state, text = sent.hung.get(index, NOT_REACHED)
+            gpus.append({"index": index, "uuid": None, "pci_address": None, "state": state, "error": text})
+    lost = "; ".join(f"GPU {index}: {sent.hung[index].text}" for index in range(count) if index in sent.hung)
+    return {
+        "nvml": {"state": "ok", "source": "nvml", "error": lost, **head},
+        "gpus": sorted(gpus, key=lambda gpu: int(gpu["index"])),
+    }
+
+
+def _from_smi(runner: Runner, lock: child.Lock) -> Answer:
+    program = next((path for path in SMI if runner.which(path)), None)
+    if program is None:
+        return answer("error", error="neither pynvml nor nvidia-smi is on this host")
+    env = {**runner.env, "LC_ALL": "C"}
+    problem, output = child.capture([runner.path(program), "-q", "-x"], env, lock, SMI_LIMIT)
+    if output is None:
+        return answer("timeout", source="nvidia-smi", error=problem)
+    text = output.decode("utf-8", "replace")
+    try:
+        found = smi.parse(text)
+    except smi.Unreadable as error:
+        state = "mismatch" if "version mismatch" in text else "error"
+        return answer(state, source="nvidia-smi", error=f"{problem or program}: {error}")
+    # The one fact that the XML does not have; drivers before R510 do not know the question.
+    query = [runner.path(program), "--query-gpu=uuid,compute_cap", "--format=csv,noheader"]
+    _problem, output = child.capture(query, env, lock, SMI_LIMIT)
+    smi.add_compute_capability(found["gpus"], (output or b"").decode("utf-8", "replace"))
+    return found
+
+
+def _job(path: t.Optional[str]) -> child.Job:
+    def job(emit: child.Emit, skip: t.Set[int]) -> None:
+        nvml = _load(path)
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError as error:
+            emit({"state": _STATES.get(error.value, "error"), "error": str(error)})
+            return
+        emit(facts.system(nvml))
+        for index in range(nvml.nvmlDeviceGetCount()):
+            if index not in skip:
+                emit({"at": index})
+                emit({"gpu": facts.gpu(nvml, index)})
+
+    return job
+
+
+def _load(path: t.Optional[str]) -> types.ModuleType:
+    if path is None:
+        return importlib.import_module("pynvml")
+    spec = importlib.util.spec_from_file_location("pynvml", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
