@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where pip comes from on a Python without ensurepip: the configured index or folder, by hash, with a network or without."""
+"""Where pip comes from on a Python without ensurepip: index or folder, by hash, with and without a network."""
 
 from __future__ import annotations
 

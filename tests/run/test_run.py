@@ -107,7 +107,7 @@ def test_an_interrupted_install_is_made_again(clone: t.Any) -> None:
 
 
 def test_two_at_once_make_one(clone: t.Any) -> None:
-    processes = [clone.start("ansible", "--version") for _ in range(2)]
+    processes = [clone.start("ansible", "--version") for _number in range(2)]
     ends = [process.communicate(timeout=300) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], ends
     assert [MAKING in err for _out, err in ends].count(True) == 1
