@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PLUGINS = sorted((ROOT / "plugins").glob("**/*.py"))
 COLLECTION = "ansible_collections.gpufleet.pytorch"
 UTILS = f"{COLLECTION}.plugins.module_utils"
 CONTROLLER_UTILS = f"{COLLECTION}.plugins.plugin_utils"
