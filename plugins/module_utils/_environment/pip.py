@@ -70,22 +70,23 @@ def environment(environ: t.Mapping[str, str], *, isolated: bool, tmp: str) -> t.
     if isolated:
         kept["PIP_CONFIG_FILE"] = os.devnull
     # pip writes half downloads to TMPDIR: there their growth can be seen, and what a kill leaves is found again.
-    return {**kept, "TMPDIR": tmp, "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**kept, "TMPDIR": tmp, "LC_ALL": "C.UTF-8"}
 
 
-def _pip(python: str, wheel: str, isolated: bool) -> t.List[str]:
-    return [python, "-I", os.path.join(wheel, "pip"), *(["--isolated"] if isolated else [])]
+def _pip(python: str, program: str, isolated: bool) -> t.List[str]:
+    # ``program`` is the folder of the package pip: it need not be installed anywhere.
+    return [python, "-I", program, *(["--isolated"] if isolated else [])]
 
 
 COMMON = ("--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--only-binary", ":all:")
 
 
 def resolve_command(
-    python: str, wheel: str, source: Source, *, requirements: str, report: str, cache: str
+    python: str, program: str, source: Source, *, requirements: str, report: str, cache: str
 ) -> t.List[str]:
     """Ask pip what it would install. Changes nothing; the base interpreter is asked, before there is an environment."""
     return [
-        *_pip(python, wheel, source.isolated),
+        *_pip(python, program, source.isolated),
         "install",
         *COMMON,
         *RESOLVE_PATIENCE,
@@ -101,11 +102,11 @@ def resolve_command(
 
 
 def download_command(
-    python: str, wheel: str, source: Source, *, requirements: str, into: str, cache: str
+    python: str, program: str, source: Source, *, requirements: str, into: str, cache: str
 ) -> t.List[str]:
     """Download the one wheel of a requirements file with a hash."""
     return [
-        *_pip(python, wheel, source.isolated),
+        *_pip(python, program, source.isolated),
         "download",
         *COMMON,
         *DOWNLOAD_PATIENCE,
@@ -120,10 +121,10 @@ def download_command(
     ]
 
 
-def install_command(python: str, wheel: str, *, requirements: str) -> t.List[str]:
+def install_command(python: str, program: str, *, requirements: str) -> t.List[str]:
     """Install from the store alone, whatever the machine's settings: every package has a hash by now."""
     return [
-        *_pip(python, wheel, True),
+        *_pip(python, program, True),
         "install",
         *COMMON,
         "--no-cache-dir",
@@ -134,9 +135,9 @@ def install_command(python: str, wheel: str, *, requirements: str) -> t.List[str
     ]
 
 
-def settings_command(python: str, wheel: str) -> t.List[str]:
+def settings_command(python: str, program: str) -> t.List[str]:
     """Print the settings of pip that this machine has."""
-    return [*_pip(python, wheel, False), "config", "list"]
+    return [*_pip(python, program, False), "config", "list"]
 
 
 def resolve_lines(wanted: Wanted, source: Source, constraints: str) -> t.List[str]:
