@@ -59,3 +59,12 @@ def test_roles_and_playbooks_use_no_foreign_collection() -> None:
                 found.append(f"{path.relative_to(ROOT)}: {name}")
     assert found == []
     assert not yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))["dependencies"]
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    found = []
+    for page in (path for path in files() if path.suffix == ".md"):
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+            if not urllib.parse.urlsplit(link).scheme and not (page.parent / link).exists():
+                found.append(f"{page.relative_to(ROOT)}: {link}")
+    assert found == []
