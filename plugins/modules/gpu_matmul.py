@@ -19,14 +19,15 @@ description:
 options:
   python:
     description:
-      - Absolute path of the interpreter of an environment of the user's. It is proved as it is, also with another release
-        of torch than planned, and never changed.
+      - Absolute path of the interpreter of an environment of the user's. It is proved as it is, also with another
+        release of torch than planned, and never changed.
       - Empty for the environment in O(venv).
     type: str
     default: ""
   venv:
     description:
-      - Folder of the environment that M(gpufleet.pytorch.torch_environment) made. Another build than planned is a failure.
+      - Folder of the environment that M(gpufleet.pytorch.torch_environment) made. Another build than planned is a
+        failure.
       - Empty for C(/opt/gpufleet/venv) as root, and C($XDG_DATA_HOME/gpufleet/venv) (C(~/.local/share)) otherwise.
     type: path
     default: ""
@@ -68,6 +69,18 @@ options:
     elements: str
     choices: [float32, tf32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8]
     default: []
+  share:
+    description:
+      - Whether to prove a GPU on which somebody computes. When V(false), nothing is run on such a GPU, and its state is
+        unknown.
+    type: bool
+    default: false
+  memory:
+    description:
+      - Percent of the free memory of each GPU that is written, read back and compared. 0 for none.
+      - The proof itself needs about 2 GiB a GPU.
+    type: int
+    default: 0
 extends_documentation_fragment:
   - gpufleet.pytorch.attributes
 attributes:
@@ -148,11 +161,14 @@ def main() -> None:
                 "choices": ["float32", "tf32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"],
                 "default": [],
             },
+            "share": {"type": "bool", "default": False},
+            "memory": {"type": "int", "default": 0},
         },
         supports_check_mode=True,
     )
     params = dict(module.params)
     venv = params.pop("venv") or default_venv(os.geteuid(), os.environ)
+    params["memory_percent"] = params.pop("memory")
     params["owned"] = not params["python"]
     params["python"] = params["python"] or os.path.join(venv, "bin", "python")
     params["timeout"] = params["timeout"] or LIMITS[params["level"]]
@@ -161,6 +177,8 @@ def main() -> None:
         module.fail_json(msg=f"python must be an absolute path, not {settings.python!r}")
     if settings.cpu_workers < 1 or settings.timeout < 0 or settings.import_timeout <= 0:
         module.fail_json(msg="cpu_workers and import_timeout must be greater than 0, timeout not below it")
+    if not 0 <= settings.memory_percent <= 95:
+        module.fail_json(msg=f"memory is a percentage from 0 to 95, not {settings.memory_percent}")
     if settings.device != "auto" and settings.accelerator not in (None, settings.device):
         module.fail_json(
             msg=f"device is {settings.device}, but the plan says accelerator {settings.accelerator}:"

@@ -188,3 +188,41 @@ def libraries(
             evidence=evidence,
         )
     ]
+
+
+def architectures(arch_list: t.Sequence[str], devices: t.Sequence[Facts], python: str) -> t.List[Finding]:
+    """Does the build hold code for each GPU? ``sm_90`` runs on 9.x from 9.0 on, ``compute_90`` on all later ones."""
+    if not devices or not arch_list:
+        return []
+    subject = Subject("environment", python)
+    lacking = sorted({d["compute_capability"] for d in devices if not _runs(arch_list, d["compute_capability"])})
+    found = "built for " + " ".join(arch_list)
+    if not lacking:
+        return [Finding("torch-architectures", "ok", subject, found=found)]
+    names = sorted({device["name"] for device in devices if device["compute_capability"] in lacking})
+    return [
+        Finding(
+            "torch-architectures",
+            "fail",
+            subject,
+            found=found,
+            expected=f"code for compute capability {', '.join(lacking)} ({', '.join(names)})",
+            action="fix configuration",
+            reason="plan again for these GPUs: another variant of torch has code for them",
+        )
+    ]
+
+
+def _runs(arch_list: t.Sequence[str], capability: str) -> bool:
+    major, minor = (int(part) for part in capability.split("."))
+    for name in arch_list:
+        match = re.match(r"^(sm|compute)_(\d+)(\d)([af]?)$", name)
+        if match is None:
+            continue
+        kind, code = match.group(1), (int(match.group(2)), int(match.group(3)))
+        if match.group(4) == "a":  # for exactly this one
+            if kind == "sm" and code == (major, minor):
+                return True
+        elif (code[0] == major and code[1] <= minor) or (kind == "compute" and code <= (major, minor)):
+            return True
+    return False

@@ -9,6 +9,8 @@ import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.exact import FORMATS, widest
 
+Shape = t.Tuple[int, int, int]
+
 LEVELS = ("quick", "standard", "burnin")
 #: Seconds that one device may take after torch is imported.
 LIMITS = {"quick": 60, "standard": 600, "burnin": 4 * 3600}
@@ -16,42 +18,82 @@ DTYPES = {
     "cuda": ("float32", "tf32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"),
     "cpu": ("float32", "float16", "bfloat16", "int8"),
 }
-#: (m, n, k) of exact products; the second confirms what the first finds.
-_EXACT_SHAPES = {"cuda": ((4096, 4096, 4096), (2048, 6144, 8192)), "cpu": ((256, 256, 256), (192, 320, 384))}
+#: (m, n, k) of exact products; the second confirms what the first finds. On GPUs C has tiles for every multiprocessor.
+_EXACT_SHAPES: t.Dict[str, t.Tuple[Shape, ...]] = {
+    "cuda": ((4096, 4096, 2048), (2048, 6144, 1024)),
+    "cpu": ((256, 256, 256), (192, 320, 384)),
+}
 #: (m, n, k) of timed products. Half-precision types take all, others the first.
-_RATE_SHAPES = {"cuda": ((8192, 8192, 8192), (4096, 4096, 4096), (2048, 2048, 13312)), "cpu": ((768, 768, 768),)}
+_RATE_SHAPES: t.Dict[str, t.Tuple[Shape, ...]] = {
+    "cuda": ((8192, 8192, 8192), (4096, 4096, 4096), (2048, 2048, 13312)),
+    "cpu": ((768, 768, 768),),
+}
 _SEVERAL = ("bfloat16", "float16", "float8_e4m3fn")
 #: IEEE single precision runs 15 times slower than half precision: a smaller product does.
-_SLOW = {"float32": (4096, 4096, 4096)}
+_SLOW: t.Dict[str, Shape] = {"float32": (4096, 4096, 4096)}
+#: Seconds of warm-up on a GPU.
 _WARM_UP_S = {"quick": 5, "standard": 30, "burnin": 60}
+#: Seconds kept for the timed products and copies.
+_TIMED_S = 30
+#: Rounds of each product of the hot part.
+_HOT_ROUNDS = {"quick": 0, "standard": 50, "burnin": 200}
+#: Seconds of the hot part on the CPU, where it shows only that it works.
+_CPU_HOT_S = {"quick": 0, "standard": 5, "burnin": 60}
 
 
-def job(kind: str, level: str, dtypes: t.Sequence[str] = ()) -> t.Dict[str, t.Any]:
-    """What one device does. ``kind``: ``cuda`` or ``cpu``; ``dtypes``: only these, all that fit where empty."""
+def phases(limit: float) -> t.Tuple[float, float]:
+    """Of the seconds that a device may take: those for what comes before the load, and those for the load."""
+    before = min(0.4 * limit, 120.0)
+    return before, limit - before
+
+
+def job(
+    kind: str, level: str, limit: float, dtypes: t.Sequence[str] = (), *, share: bool = False, memory_percent: int = 0
+) -> t.Dict[str, t.Any]:
+    """What one device does.
+
+    ``kind``: ``cuda`` or ``cpu``; ``limit``: seconds that it may take, most of
+    them hot from level ``standard`` on; ``dtypes``: only these, all that fit where
+    empty; ``share``: whether others may compute on it at the same time;
+    ``memory_percent``: how much of its free memory is tested.
+    """
+    cuda = kind == "cuda"
     chosen = [name for name in DTYPES[kind] if not dtypes or name in dtypes]
-    timed = [name for name in chosen if kind == "cuda" or name == "float32"]
+    timed = [name for name in chosen if cuda or name == "float32"]
+    warmup_s = _WARM_UP_S[level] if cuda else 0
+    soak_s = 0.0
+    if level != "quick":
+        soak_s = max(0.0, 0.9 * phases(limit)[1] - warmup_s - _TIMED_S) if cuda else _CPU_HOT_S[level]
     return {
         "exact": [spec for name in chosen for spec in _exact(kind, name)],
         "rates": [
-            _product(
-                name, shape, 10_000 + index, warmup=10 if kind == "cuda" else 2, iterations=50 if kind == "cuda" else 7
-            )
+            _product(name, shape, 10_000 + index, warmup=10 if cuda else 2, iterations=50 if cuda else 7)
             for name in sorted(timed, key=lambda item: item != "bfloat16")
             for index, shape in enumerate(_shapes(kind, name))
         ],
+        "copies": {"device_mib": 1024 if cuda else 32, "host_mib": 256, "iterations": 20 if cuda else 5},
+        "agreements": [
+            _product(name, _EXACT_SHAPES[kind][0], 20_000) for name in ("float32", "bfloat16") if name in chosen
+        ],
         "rounds": 2,
-        "warmup_s": _WARM_UP_S[level] if kind == "cuda" else 0,
+        "exact_rounds": _HOT_ROUNDS[level] if cuda else 5,
+        "warmup_s": warmup_s,
+        "heat_s": 2 if cuda else 0,
+        "soak_s": soak_s,
+        "share": share,
+        "memory_percent": memory_percent,
+        "seed": 1,
     }
 
 
-def _shapes(kind: str, name: str) -> t.Sequence[t.Tuple[int, int, int]]:
+def _shapes(kind: str, name: str) -> t.Sequence[Shape]:
     shapes = _RATE_SHAPES[kind]
     if kind == "cuda" and name in _SLOW:
         return (_SLOW[name],)
     return shapes if name in _SEVERAL else shapes[:1]
 
 
-def _product(name: str, shape: t.Tuple[int, int, int], seed: int, **more: t.Any) -> t.Dict[str, t.Any]:
+def _product(name: str, shape: Shape, seed: int, **more: t.Any) -> t.Dict[str, t.Any]:
     return {"dtype": name, "m": shape[0], "n": shape[1], "k": shape[2], "seed": seed, **more}
 
 

@@ -6,53 +6,44 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass, field
-from statistics import median
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks.environment import died
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, Subject
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.pace import pace
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.results import Device, Event, product
 
-Event = t.Mapping[str, t.Any]
-
-#: A device is slow that lies this much under its siblings' median, and this many of their median deviations.
-SLOW_SHARE = 0.08
-SLOW_DEVIATIONS = 4.0
 _SIGKILL = -9
 
 
-@dataclass(frozen=True)
-class Device:
-    """One device and what came of its worker (as supervise.Outcome has it)."""
-
-    kind: str
-    key: str  # UUID of a GPU, number of a CPU process
-    name: str
-    ended: str
-    events: t.Sequence[Event] = field(default_factory=tuple)
-    code: t.Optional[int] = None
-    stderr: str = ""
-    problem: str = ""
-    seconds: float = 0.0
-
-    @property
-    def subject(self) -> Subject:
-        """A GPU by its UUID; CPU processes are parts of the host."""
-        return Subject("gpu", self.key) if self.kind == "cuda" else Subject("host", f"cpu{self.key}")
-
-    def named(self, name: str) -> t.List[Event]:
-        """Its events of that name."""
-        return [event for event in self.events if event["event"] == name]
-
-
 def judge(devices: t.Sequence[Device]) -> t.List[Finding]:
-    """All Findings of all devices: ``matmul-run``, ``matmul-exact`` and ``matmul-rate`` for each."""
+    """All Findings of all devices: did each finish, is every product right, is its memory, is it fast?"""
     found = []
     for device in devices:
+        if device.named("busy"):
+            found.append(_busy(device))
+            continue
         siblings = [other for other in devices if other is not device and other.name == device.name]
         found.append(_run(device))
         found.append(_exact(device, siblings))
-        found.append(_rate(device, siblings))
+        found += _agreement(device, siblings)
+        found += _pattern(device)
+        found += pace(device, siblings)
     return found
+
+
+def _busy(device: Device) -> Finding:
+    """Somebody computes on it: nothing was run, and so nothing is known."""
+    users = device.named("busy")[0]
+    pids = ", ".join(str(pid) for pid in users.get("pids", []))
+    return Finding(
+        "matmul-run",
+        "unknown",
+        device.subject,
+        found=f"in use by process {pids}" if pids else f"{users.get('used_mib')} MiB of its memory are in use",
+        expected="an idle GPU",
+        reason="drain the host first, or let the proof share the GPU",
+        evidence={"fault": "busy", **{key: value for key, value in users.items() if key != "event"}},
+    )
 
 
 def _during(device: Device) -> str:
@@ -97,11 +88,6 @@ def _run(device: Device) -> Finding:
     )
 
 
-def _product(event: Event) -> str:
-    into = f" to {event['output']}" if event.get("output") not in (None, event["dtype"]) else ""
-    return f"{event['dtype']}{into} {event['m']}x{event['n']}x{event['k']}"
-
-
 def _wrong(event: Event) -> str:
     """One wrong product for a person: where, and the bits of the first wrong element."""
     rows, columns = event.get("rows") or [], event.get("columns") or []
@@ -115,7 +101,7 @@ def _wrong(event: Event) -> str:
             f": element ({first['row']}, {first['column']}) is {first['found']} ({first['found_bits']}),"
             f" not {first['expected']} ({first['expected_bits']})"
         )
-    return f"{_product(event)} is wrong{where}{bits}"
+    return f"{product(event)} is wrong{where}{bits}"
 
 
 def _exact(device: Device, siblings: t.Sequence[Device]) -> Finding:
@@ -148,15 +134,16 @@ def _exact(device: Device, siblings: t.Sequence[Device]) -> Finding:
                 action="drain and inspect",
             )
         types = sorted({event["dtype"] for event in good})
+        count = sum(event.get("rounds", 1) for event in good)
         return Finding(
-            "matmul-exact", "ok", subject, found=f"{len(good)} products exact to the last bit ({', '.join(types)})"
+            "matmul-exact", "ok", subject, found=f"{count} products exact to the last bit ({', '.join(types)})"
         )
     fault = "not_finite" if any(event["state"] == "not_finite" for event in bad) else "mismatch"
     evidence = {"fault": fault, "products": [dict(event) for event in bad[:10]], "wrong": len(bad), "right": len(good)}
     state, action, reason = "warn", "none", "in one shape only, not in another: prove this host again"
     if len({(event["m"], event["n"], event["k"]) for event in bad}) > 1:
         state = "fail"
-        dirty = {_product(event) for event in bad}
+        dirty = {product(event) for event in bad}
         clean = [other for other in siblings if _clean(other, dirty)]
         if clean:
             action, reason = "replace", f"repeated; the same products are right on {', '.join(o.key for o in clean)}"
@@ -183,59 +170,64 @@ def _clean(device: Device, products: t.Set[str]) -> bool:
     """Whether it computed these products, all right."""
     states: t.Dict[str, t.Set[str]] = {}
     for event in device.named("exact"):
-        states.setdefault(_product(event), set()).add(event["state"])
+        states.setdefault(product(event), set()).add(event["state"])
     return all(states.get(product) == {"ok"} for product in products)
 
 
-def _by_product(device: Device) -> t.Dict[str, t.List[float]]:
-    """TFLOPS of each round by product."""
-    measured: t.Dict[str, t.List[float]] = {}
-    for event in device.named("rate"):
-        if event["state"] == "ok":
-            measured.setdefault(_product(event), []).append(event["tflops"])
-    return measured
+def _agreement(device: Device, siblings: t.Sequence[Device]) -> t.List[Finding]:
+    """Does it give the same bits in every round, and the same as its siblings?"""
+    events = device.named("agreement")
+    if not events:
+        return []
+    unsteady = [event for event in events if event["differing"]]
+    if unsteady:
+        first = unsteady[0]
+        return [
+            Finding(
+                "matmul-agreement",
+                "fail",
+                device.subject,
+                found=f"{product(first)} differed from itself in {first['differing']} of {first['rounds']} rounds",
+                expected="the same bits in every round",
+                action="drain and inspect",
+                evidence={"fault": "unsteady", "products": [dict(event) for event in unsteady[:10]]},
+            )
+        ]
+    own = {product(event): event["digest"] for event in events}
+    for name, digest in own.items():
+        others = [event["digest"] for other in siblings for event in other.named("agreement") if product(event) == name]
+        common = max(set(others), key=others.count) if others else digest
+        if digest != common and others.count(common) > len(others) / 2 and len(others) > 1:
+            return [
+                Finding(
+                    "matmul-agreement",
+                    "fail",
+                    device.subject,
+                    found=f"{name} differs from what {others.count(common)} of {len(others)} siblings give",
+                    expected="the same bits on GPUs of one kind",
+                    action="drain and inspect",
+                    evidence={"fault": "disagrees", "digest": digest, "common": common},
+                )
+            ]
+    return [Finding("matmul-agreement", "ok", device.subject, found=f"the same bits in {events[0]['rounds']} rounds")]
 
 
-def short_of(own: float, others: t.Sequence[float]) -> float:
-    """By which share ``own`` lies under the median of ``others`` where that is remarkable, else 0."""
-    middle = median(others)
-    deviation = median([abs(value - middle) for value in others])
-    short = middle - own
-    if short > SLOW_SHARE * middle and short > SLOW_DEVIATIONS * deviation:
-        return short / middle
-    return 0.0
-
-
-def _rate(device: Device, siblings: t.Sequence[Device]) -> Finding:
-    """Is it as fast as its siblings, in at least one of two rounds, for every product?"""
-    subject, own = device.subject, _by_product(device)
-    if not own or not all(value > 0 for values in own.values() for value in values):
-        return Finding(
-            "matmul-rate", "unknown", subject, found="nothing was timed", expected="a rate", action="drain and inspect"
+def _pattern(device: Device) -> t.List[Finding]:
+    """Did its memory keep what was written?"""
+    events = device.named("pattern")
+    if not events:
+        return []
+    wrong, mib = sum(event["wrong"] for event in events), events[0]["mib"]
+    if not wrong:
+        return [Finding("memory-pattern", "ok", device.subject, found=f"{mib} MiB kept what was written")]
+    return [
+        Finding(
+            "memory-pattern",
+            "fail",
+            device.subject,
+            found=f"{wrong} of {mib << 17} words were not read back as written",
+            expected="every word",
+            action="replace",
+            evidence={"fault": "memory", "wrong": wrong},
         )
-    best = max(own, key=lambda product: max(own[product]))
-    found = f"{max(own[best]):.4g} TFLOPS ({best})"
-    others = [_by_product(other) for other in siblings]
-    slow = {}
-    for product, rounds in own.items():
-        beside = [measured[product] for measured in others if len(measured.get(product, ())) == len(rounds)]
-        if len(beside) < 2 or len(rounds) < 2:
-            continue  # with one sibling nobody knows which of the two is off
-        shorts = [short_of(value, [rounds_of[turn] for rounds_of in beside]) for turn, value in enumerate(rounds)]
-        if all(shorts):
-            slow[product] = min(shorts)
-    if not slow:
-        return Finding("matmul-rate", "ok", subject, found=found)
-    worst = max(slow, key=lambda product: slow[product])
-    on_cpu = device.kind == "cpu"
-    return Finding(
-        "matmul-rate",
-        "warn" if on_cpu else "fail",
-        subject,
-        found=f"{slow[worst]:.0%} under its siblings in every round ({worst}, {median(own[worst]):.4g} TFLOPS)",
-        expected=f"at most {SLOW_SHARE:.0%} under them",
-        action="none" if on_cpu else "drain and inspect",
-        policy="report" if on_cpu else "block",
-        reason="other load on the CPU cannot be told from a slow one" if on_cpu else "",
-        evidence={"fault": "slow", "short": slow},
-    )
+    ]

@@ -5,12 +5,26 @@
 
 from __future__ import annotations
 
+import os
 import typing as t
 from dataclasses import dataclass
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import environment
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, Subject
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import choose, compute, jobs, judge, survey, wire
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import (
+    choose,
+    compute,
+    counters,
+    device,
+    jobs,
+    judge,
+    pace,
+    products,
+    speed,
+    survey,
+    wire,
+)
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.results import Device
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.supervise import (
     Outcome,
     Source,
@@ -36,6 +50,8 @@ class Settings:
     timeout: float = 60.0
     import_timeout: float = 300.0
     dtypes: t.Sequence[str] = ()
+    share: bool = False
+    memory_percent: int = 0
 
     @property
     def accelerator(self) -> t.Optional[str]:
@@ -46,7 +62,8 @@ class Settings:
 
 def worker_source() -> Source:
     """All that a worker runs."""
-    return sources([wire.__name__, survey.__name__, compute.__name__])
+    parts = (wire, survey, device, counters, products, speed, compute)
+    return sources([part.__name__ for part in parts])
 
 
 def prove(settings: Settings, source: t.Optional[Source] = None) -> t.Tuple[t.Dict[str, t.Any], t.List[Finding]]:
@@ -64,15 +81,23 @@ def prove(settings: Settings, source: t.Optional[Source] = None) -> t.Tuple[t.Di
         return proof, found
     choice = choose.choose(report, settings.device, settings.accelerator, settings.cpu_workers)
     found.append(choice.finding)
+    found += environment.architectures(report["arch_list"], report["cuda"]["devices"], settings.python)
     if not choice.kind:
         return proof, found
     places = _places(settings, choice.kind, report)
-    job = jobs.job(choice.kind, settings.level, settings.dtypes)
+    job = jobs.job(
+        choice.kind,
+        settings.level,
+        settings.timeout,
+        settings.dtypes,
+        share=settings.share,
+        memory_percent=settings.memory_percent,
+    )
     outcomes = _supervisor(settings, source).run(
         [Worker(place["key"], {**job, **place["job"]}, env=place["env"]) for place in places]
     )
     devices = [
-        judge.Device(
+        Device(
             choice.kind,
             place["key"],
             place["name"],
@@ -82,17 +107,22 @@ def prove(settings: Settings, source: t.Optional[Source] = None) -> t.Tuple[t.Di
             outcome.stderr,
             outcome.problem,
             outcome.seconds,
+            place.get("capability", ""),
+            place.get("multiprocessors", 0),
         )
         for place, outcome in zip(places, outcomes)
     ]
     found += judge.judge(devices)
+    if choice.kind == "cuda":
+        found = _with_loaded(found, proof, devices, report, settings.python)
     proof["devices"] = [_device(device) for device in devices]
     return proof, found
 
 
 def _supervisor(settings: Settings, source: Source) -> Supervisor:
+    before, after = jobs.phases(settings.timeout)
     return Supervisor(
-        settings.python, source, import_limit=settings.import_timeout, limit=settings.timeout, ramp=RAMP_S
+        settings.python, source, import_limit=settings.import_timeout, before=before, after=after, ramp=RAMP_S
     )
 
 
@@ -110,6 +140,25 @@ def _environment(report: t.Mapping[str, t.Any], python: str) -> t.Dict[str, t.An
     return {"python": python, **{name: report.get(name) for name in names}}
 
 
+def _with_loaded(
+    found: t.List[Finding],
+    proof: t.Dict[str, t.Any],
+    devices: t.Sequence[Device],
+    report: t.Mapping[str, t.Any],
+    python: str,
+) -> t.List[Finding]:
+    """The Findings with the libraries that were loaded for real work, in place of those that the import alone loads."""
+    loaded = {
+        item["path"]: item for device in devices for event in device.named("libraries") for item in event["libraries"]
+    }
+    if not loaded:
+        return found
+    proof["environment"]["libraries"] = list(loaded.values())
+    subject = Subject("environment", python)
+    judged = environment.libraries(report["folder"], report["shipped"], list(loaded.values()), subject)
+    return [finding for finding in found if finding.check != "torch-libraries"] + judged
+
+
 def _places(settings: Settings, kind: str, report: t.Mapping[str, t.Any]) -> t.List[t.Dict[str, t.Any]]:
     """Each device: its key, its name, its part of the job and the variables of its worker."""
     if kind == "cpu":
@@ -122,13 +171,17 @@ def _places(settings: Settings, kind: str, report: t.Mapping[str, t.Any]) -> t.L
             }
             for index in range(settings.cpu_workers)
         ]
+    threads = max(1, (os.cpu_count() or 1) // len(report["cuda"]["devices"]))
     return [
         {
             "key": device["uuid"] or f"index {device['index']}",
             "name": device["name"],
-            "job": {"device": "cuda:0"},
+            "capability": device["compute_capability"],
+            "multiprocessors": device["multiprocessors"],
+            "job": {"device": "cuda:0", "uuid": device["uuid"], "threads": threads},
             "env": {
                 "CUDA_VISIBLE_DEVICES": device["uuid"] or str(device["index"]),
+                "OMP_NUM_THREADS": str(threads),
                 "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # the same algorithm, bit for bit, in every round
             },
         }
@@ -136,20 +189,19 @@ def _places(settings: Settings, kind: str, report: t.Mapping[str, t.Any]) -> t.L
     ]
 
 
-def _device(device: judge.Device) -> t.Dict[str, t.Any]:
-    names = ("dtype", "output", "m", "n", "k", "state", "reason", "round", "tflops")
-
-    def rows(event: str) -> t.List[t.Dict[str, t.Any]]:
-        return [{name: row[name] for name in names if name in row} for row in device.named(event)]
-
+def _device(device: Device) -> t.Dict[str, t.Any]:
+    names = ("dtype", "output", "m", "n", "k", "state", "reason")
+    exact = [{name: row[name] for name in names if name in row} for row in device.named("exact")]
     return {
         "kind": device.kind,
         "key": device.key,
         "name": device.name,
         "ended": device.ended,
         "seconds": round(device.seconds, 1),
-        "exact": rows("exact"),
-        "rates": rows("rate"),
+        "exact": exact,
+        "rates": pace.rates(device),
+        "copies": pace.copies(device),
+        "counters": {name: row for name in ("before", "after") for row in device.named(name)},
     }
 
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 #: Seconds. A worker that a kill did not end by then sits in the kernel, and is left behind.
 _KILL_WAIT_S = 5.0
 _CLOSE_WAIT_S = 2.0
+_POLL_S = 0.01
 _STDERR_KEPT = 4000
 _LINE_LIMIT = 1 << 20
 
@@ -105,19 +106,27 @@ class _Running:
 class Supervisor:
     """Runs workers side by side.
 
-    ``import_limit``: seconds until torch is imported; ``limit``: seconds from
-    there to the end, waiting for siblings not counted: half for what comes
-    before ``ready``, half for what comes after; ``ramp``: seconds between the
-    starts of two devices' load, so that their power does not step.
+    Seconds: ``import_limit`` until torch is imported; ``before`` from there to
+    ``ready``; ``after`` from the word to go on to the end, so that waiting for
+    siblings counts for nobody; ``ramp`` between the starts of two devices'
+    load, so that their power does not step.
     """
 
     def __init__(
-        self, python: str, source: Source, *, import_limit: float = 300.0, limit: float = 60.0, ramp: float = 0.0
+        self,
+        python: str,
+        source: Source,
+        *,
+        import_limit: float = 300.0,
+        before: float = 24.0,
+        after: float = 36.0,
+        ramp: float = 0.0,
     ) -> None:
         self.python = python
         self.source = source
         self.import_limit = import_limit
-        self.limit = limit
+        self.before = before
+        self.after = after
         self.ramp = ramp
         self._selector = selectors.DefaultSelector()
         self._running: t.List[_Running] = []
@@ -155,7 +164,7 @@ class Supervisor:
             stream = getattr(process, name)
             os.set_blocking(stream.fileno(), False)
             self._selector.register(stream, selectors.EVENT_READ, (running, name))
-        alarm = int(self.import_limit + 2 * self.limit) + 60
+        alarm = int(self.import_limit + 2 * (self.before + self.after)) + 60
         first = {"modules": self.source, "call": worker.call, "parent": os.getpid(), "alarm_s": alarm, **worker.job}
         self._tell(running, json.dumps(first))
         return running.outcome
@@ -172,17 +181,22 @@ class Supervisor:
         now = time.monotonic()
         self._release(now)
         waits = [running.deadline - now for running in self._running if running.deadline is not None]
+        if any(running.open == 0 for running in self._running):
+            waits.append(_POLL_S)  # nothing but asking tells when it has ended
         if self._go_at is not None:
             waits.append(self._go_at - now)
         for key, _events in self._selector.select(max(0.0, min(waits, default=1.0))):
             running, name = key.data
             self._read(running, name, key.fileobj)
         now = time.monotonic()
-        for running in list(self._running):
-            if running.open == 0:
+        for running in self._running:
+            if running.open == 0 and running.process.poll() is not None:
                 self._end(running, "")
-            elif running.deadline is not None and now >= running.deadline:
-                self._end(running, "hang")
+                return  # ending can take seconds: read what the others sent meanwhile before they are judged
+            if running.deadline is not None and now >= running.deadline:
+                # One that has ended leaves its descriptors to a child that stays.
+                self._end(running, "hang" if running.process.poll() is None else "")
+                return
 
     def _release(self, now: float) -> None:
         """Let the next worker go on once all that live are ready, one every ``ramp`` seconds."""
@@ -192,7 +206,7 @@ class Supervisor:
         while waiting and (self._go_at is None or now >= self._go_at):
             running = waiting.pop(0)
             running.ready = False
-            running.deadline = now + self.limit / 2
+            running.deadline = now + self.after
             self._tell(running, "go")
             self._go_at = now + self.ramp
         if not waiting:
@@ -206,6 +220,8 @@ class Supervisor:
         if not data:
             self._selector.unregister(stream)
             running.open -= 1
+            if running.open == 0:  # it is about to end
+                running.deadline = time.monotonic() + _CLOSE_WAIT_S
             return
         if name == "stderr":
             running.outcome.stderr = (running.outcome.stderr + data.decode("utf-8", "replace"))[-_STDERR_KEPT:]
@@ -224,21 +240,18 @@ class Supervisor:
             return
         running.outcome.events.append(event)
         if name == "imported":
-            running.deadline = time.monotonic() + self.limit / 2
+            running.deadline = time.monotonic() + self.before
         elif name == "ready":
             running.ready, running.deadline = True, None
+        elif name == "done":
+            running.deadline = time.monotonic() + _CLOSE_WAIT_S
 
     def _end(self, running: _Running, ended: str) -> None:
         outcome, process = running.outcome, running.process
+        if ended:
+            process.kill()
         try:
-            if not ended:  # it closed its descriptors: it is about to end
-                outcome.code = process.wait(_CLOSE_WAIT_S)
-        except subprocess.TimeoutExpired:
-            ended = "hang"
-        try:
-            if ended:
-                process.kill()
-                outcome.code = process.wait(_KILL_WAIT_S)
+            outcome.code = process.wait(_KILL_WAIT_S)
         except subprocess.TimeoutExpired:
             ended = "stuck"
         if ended:

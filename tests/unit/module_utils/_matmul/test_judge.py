@@ -9,7 +9,9 @@ import random
 
 import pytest
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.judge import Device, judge, short_of
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.judge import judge
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.pace import short_of
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.results import Device
 
 NAME = "NVIDIA H100 80GB HBM3"
 SHAPES = ((4096, 4096, 4096), (2048, 6144, 8192))

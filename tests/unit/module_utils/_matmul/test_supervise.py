@@ -33,7 +33,9 @@ def main(job):
 def run(*does, limit=20.0, **settings):
     source = [*sources([wire.__name__]), ("doing", CODE)]
     workers = [Worker(str(number), {"does": text}) for number, text in enumerate(does)]
-    return Supervisor(sys.executable, source, import_limit=20, limit=limit, **settings).run(workers)
+    return Supervisor(sys.executable, source, import_limit=20, before=limit / 2, after=limit / 2, **settings).run(
+        workers
+    )
 
 
 def alive(pid):
@@ -55,6 +57,7 @@ def test_the_bootstrap_fits_a_pipe():
     "does, ended, code",
     [
         ("pass", "done", 0),
+        ("os.fork() or time.sleep(5)", "done", 0),  # a child that holds its descriptors
         ("print('noise of a library'); os.write(1, b'more noise')", "done", 0),
         ("raise ValueError('x')", "crash", 1),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "crash", -signal.SIGSEGV),
@@ -107,7 +110,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.supervise
 CODE = sys.argv[1]
 does = "sys.stderr.write('x'); open(%r, 'a').write(str(os.getpid()) + chr(10)); time.sleep(1000)" % sys.argv[2]
 source = [*sources([wire.__name__]), ("doing", CODE)]
-Supervisor(sys.executable, source, limit=1000).run([Worker(str(n), {"does": does}) for n in range(3)])
+Supervisor(sys.executable, source, before=1000).run([Worker(str(n), {"does": does}) for n in range(3)])
 """
 
 
