@@ -10,6 +10,7 @@ import functools
 
 from . import model, version
 from .host import FLAVOURS, Host
+from .version import Version
 
 NEWEST = 10**6
 
@@ -26,7 +27,7 @@ class Driver:
     branch: int
     row: model.Branch | None
     version: str
-    effective: version.Version
+    effective: Version
     flavour: str
     origin: str
     action: str

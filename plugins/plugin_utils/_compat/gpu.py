@@ -15,7 +15,7 @@ import difflib
 import functools
 import re
 
-from . import loader, model, version
+from . import model, version
 
 _VENDOR = {"nvidia", "corporation", "tesla", "geforce"}
 _MIG = re.compile(r"\s+mig\s+\S+$", re.IGNORECASE)
@@ -159,3 +159,9 @@ def _with_capability(wish: Wish, match: Match | Unknown) -> Match | Unknown:
             f"stated is {wish.compute_capability}",
         )
     return dataclasses.replace(match, stated=True)
+
+
+def pci_number(name: str) -> int | None:
+    """The device id of a PCI id as a number, None where the text is none."""
+    match = _PCI.fullmatch(name.strip())
+    return int(match["id"], 16) if match else None

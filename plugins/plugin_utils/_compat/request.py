@@ -142,7 +142,9 @@ def request(torch: t.Any, options: t.Mapping[str, t.Any]) -> Request:
     stated = reader.choice("driver_flavour", ("", "open", "proprietary"), "")
     values["driver_flavour"] = stated or flavour
     unknown = sorted(set(options) - set(OPTIONS))
-    reader.problems += [Problem(name, "an option that there is not", "one of " + ", ".join(OPTIONS)) for name in unknown]
+    reader.problems += [
+        Problem(name, "an option that there is not", "one of " + ", ".join(OPTIONS)) for name in unknown
+    ]
     if reader.problems:
         raise BadOptions(reader.problems)
     return Request(**values)

@@ -24,9 +24,9 @@ from . import driver as drivers
 from . import model, rules_driver, version
 from .cause import Cause
 from .driver import Driver
-from .host import Host
+from .host import OURS, Host
 from .rules_driver import DRIVER_RULES, PAIR_RULES
-from .rules_host import HOST_RULES, wished_variant
+from .rules_host import HOST_RULES, owner_name, wished_variant
 from .rules_wheel import WHEEL_RULES
 from .torch_wish import Wheel
 
@@ -65,29 +65,38 @@ def resolve(host: Host, only: Wheel | None = None) -> Outcome:
     if host.cpu:
         ranked = [Candidate(wheel, None) for wheel in wheels]
         return Outcome(host, ranked[0], next_wheel=_second(ranked)) if ranked else _nearest_miss(host)
+    by_wheel = _with_drivers(host, wheels)
+    if not by_wheel:
+        return _nearest_miss(host)
+    firsts = sorted((candidates[0] for candidates in by_wheel.values()), key=lambda candidate: order(host, candidate))
+    best = firsts[0]
+    assert best.driver is not None
+    others = [other for other in by_wheel[best.wheel] if other.driver and other.driver.branch != best.driver.branch]
+    return Outcome(host, best, next_wheel=_second(firsts), next_driver=others[0] if others else None)
+
+
+def _with_drivers(host: Host, wheels: t.Iterable[Wheel]) -> dict[Wheel, list[Candidate]]:
+    """The builds that have a driver, each with its drivers, best first: drivers are judged once for a CUDA version."""
     good, by_cuda = good_drivers(host), dict[str, list[Candidate]]()
-    found: list[tuple[Order, Candidate]] = []
+    found = {}
     for wheel in wheels:
         assert wheel.variant is not None
         cuda = wheel.variant.cuda
         if cuda not in by_cuda:
             by_cuda[cuda] = _drivers_for(host, wheel, good)
         if by_cuda[cuda]:
-            best = dataclasses.replace(by_cuda[cuda][0], wheel=wheel)
-            found.append((_order(host, best), best))
-    if not found:
-        return _nearest_miss(host)
-    found.sort(key=lambda pair: pair[0])
-    best = found[0][1]
-    assert best.wheel.variant is not None and best.driver is not None
-    others = [dataclasses.replace(other, wheel=best.wheel) for other in by_cuda[best.wheel.variant.cuda]]
-    other_branch = [other for other in others if other.driver and other.driver.branch != best.driver.branch]
-    return Outcome(
-        host,
-        best,
-        next_wheel=_second([candidate for _key, candidate in found]),
-        next_driver=other_branch[0] if other_branch else None,
-    )
+            found[wheel] = [Candidate(wheel, other.driver, other.forward) for other in by_cuda[cuda]]
+    return found
+
+
+def best_by_wheel(host: Host) -> dict[Wheel, Order]:
+    """Every build that works on the host, with the order of its best candidate; empty where nothing does."""
+    if rules_driver.causes(HOST_RULES, host):
+        return {}
+    wheels = good_wheels(host)
+    if host.cpu:
+        return {wheel: order(host, Candidate(wheel, None)) for wheel in wheels}
+    return {wheel: order(host, candidates[0]) for wheel, candidates in _with_drivers(host, wheels).items()}
 
 
 def _second(ranked: t.Sequence[Candidate]) -> Candidate | None:
@@ -179,16 +188,35 @@ def driver_order(candidate: Candidate) -> Order:
     return not driver.stays, candidate.forward, rank, guessed, origin, driver.flavour != "open", -driver.branch
 
 
-def _order(host: Host, candidate: Candidate) -> Order:
+#: The steps of the order, as a reason names them; the first two parts of a driver's order are steps of their own.
+STEPS = (
+    "newest-wished",
+    "driver-stays",
+    "no-forward-compat",
+    "branch",
+    "default-build",
+    "newest",
+    "newest-cuda",
+    "driver",
+)
+
+
+def order(host: Host, candidate: Candidate) -> Order:
+    """How good a candidate is, one part for each of STEPS: less is better."""
     wheel = candidate.wheel
-    assert wheel.variant is not None
     newest = tuple(-number for number in version.parse(wheel.release.version))
-    by_driver = driver_order(candidate)
-    rest = (*by_driver[:3], wheel.variant.name != default_of(wheel.release, host.arch))
+    if wheel.variant is None or candidate.driver is None:
+        return newest, False, False, 0, False, newest, (), ()
+    stays, forward, rank, *rest = driver_order(candidate)
+    not_default = wheel.variant.name != default_of(wheel.release, host.arch)
     cuda = tuple(-number for number in version.parse(wheel.variant.cuda))
-    if host.torch.newest_first:
-        return (newest, *rest, cuda, by_driver)
-    return (*rest, newest, cuda, by_driver)
+    return newest if host.torch.newest_first else (), stays, forward, rank, not_default, newest, cuda, tuple(rest)
+
+
+def decided_by(host: Host, better: Candidate, worse: Candidate) -> str:
+    """The step of the order that puts one candidate before the other."""
+    pairs = zip(STEPS, order(host, better), order(host, worse), strict=True)
+    return next((step for step, one, other in pairs if one != other), STEPS[-1])
 
 
 def default_of(release: model.Release, arch: str) -> str:
@@ -210,7 +238,8 @@ def _nearest_miss(host: Host) -> Outcome:
     wheels = wheels_of(host)
     offered: tuple[Driver | None, ...] = (None,) if host.cpu else drivers_of(host)
     if not offered:
-        return Outcome(host, None, (_no_driver_offered(host),))
+        fewest = min((rules_driver.causes(WHEEL_RULES, host, wheel) for wheel in wheels), key=len)
+        return Outcome(host, None, (*fewest, _no_driver_offered(host)))
     against_wheel = {wheel: rules_driver.causes(WHEEL_RULES, host, wheel) for wheel in wheels}
     against_driver = {d: rules_driver.causes(DRIVER_RULES, host, d) if d else [] for d in offered}
     best: tuple[Order, Candidate, list[Cause]] | None = None
@@ -220,11 +249,11 @@ def _nearest_miss(host: Host) -> Outcome:
             if driver is not None and wheel.variant is not None:
                 causes = causes + rules_driver.causes(PAIR_RULES, host, wheel, driver)
             candidate = Candidate(wheel, driver)
-            order: Order = (len({cause.rule for cause in causes}), _order(host, candidate) if driver else ())
-            if best is None or order < best[0]:
-                best = (order, candidate, causes)
+            key: Order = (len({cause.rule for cause in causes}), order(host, candidate))
+            if best is None or key < best[0]:
+                best = (key, candidate, causes)
     assert best is not None
-    _order_of_best, candidate, causes = best
+    candidate, causes = best[1], best[2]
     if host.external and any(cause.rule not in _NOT_OF_DRIVER for cause in causes):
         causes = causes + [_owned_elsewhere(host)]
     return Outcome(host, None, tuple(causes), nearest=candidate)
@@ -234,10 +263,10 @@ _NOT_OF_DRIVER = frozenset(rule.id for rule in WHEEL_RULES) | {"forward-compat-u
 
 
 def _owned_elsewhere(host: Host) -> Cause:
-    from .rules_host import owner_name
-
-    who = owner_name(host) if host.owner not in ("", "nobody", "package") else "driver_policy external"
-    return Cause("driver-owned-elsewhere", "driver", f"a driver that belongs to {who}", f"its change by {who}", "by design")
+    who = owner_name(host) if host.owner not in OURS else "driver_policy external"
+    return Cause(
+        "driver-owned-elsewhere", "driver", f"a driver that belongs to {who}", f"its change by {who}", "by design"
+    )
 
 
 def _no_driver_offered(host: Host) -> Cause:

@@ -82,7 +82,11 @@ def _headers_unavailable(host: Host, driver: Driver) -> t.Iterator[Said]:
 
 def _secure_boot(host: Host, driver: Driver) -> t.Iterator[Said]:
     if host.request.secure_boot and not host.request.mok_enrolled and driver.build == "dkms" and not driver.signed:
-        yield "driver", f"{driver}, built here, under Secure Boot", "a signed module, or an enrolled key to sign it with"
+        yield (
+            "driver",
+            f"{driver}, built here, under Secure Boot",
+            "a signed module, or an enrolled key to sign it with",
+        )
 
 
 def fabric_required(host: Host) -> tuple[bool, str]:
@@ -164,7 +168,11 @@ def forward(host: Host, wheel: Wheel, driver: Driver) -> Forward:
     cuda = version.parse(wheel.variant.cuda)
     for row in host.data.forward_compat:
         if version.parse(row.cuda) <= cuda <= version.parse(row.cuda_to):
-            why = "" if driver.branch >= row.base else f"{driver}: cuda-compat {wheel.variant.cuda} needs branch {row.base}"
+            why = (
+                ""
+                if driver.branch >= row.base
+                else f"{driver}: cuda-compat {wheel.variant.cuda} needs branch {row.base}"
+            )
             return Forward(why, row.is_inferred("base"))
     return Forward(f"there is no cuda-compat for CUDA {wheel.variant.cuda}")
 

@@ -51,7 +51,7 @@ class TorchWish:
 @functools.lru_cache(maxsize=256)
 def read(text: str, data: model.Data) -> TorchWish:
     """What the wish allows."""
-    newest = tuple(reversed(data.releases.values()))
+    newest = tuple(data.releases.values())[::-1]
     if text.lower() == LATEST:
         return TorchWish(text, newest, newest_first=True)
     if match := _VERSION.fullmatch(text):

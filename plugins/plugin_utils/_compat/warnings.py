@@ -1,0 +1,125 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a person should know beside a plan: deduced cells, limits of compatibility, ended branches, known faults."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from . import model, packages, version
+from .host import Host, flavours
+from .resolver import Candidate, Outcome, resolve
+from .torch_wish import Wheel, read
+
+
+def warnings(outcome: Outcome) -> list[str]:
+    """The warnings of an outcome that has a best candidate."""
+    host, best = outcome.host, outcome.best
+    assert best is not None
+    found = _not_the_newest(outcome)
+    if host.assumed:
+        found.append("assumed, because not given: " + ", ".join(host.assumed))
+    if best.driver is not None:
+        found += _driver(host, best) + _ptx(host, best) + _nccl(host, best.wheel) + packages.repository_warnings(host)
+        if host.request.os_id and host.system is None:
+            found.append(f"{host.os_label}: its packages are not known, so the plan names none")
+        found += [f"{match.label} drives a display and is left out" for match in host.displays]
+    if deduced := _deduced(host, best):
+        found.append("deduced, not read: " + "; ".join(deduced))
+    return found
+
+
+def _not_the_newest(outcome: Outcome) -> list[str]:
+    host, best = outcome.host, outcome.best
+    assert best is not None
+    newest = host.torch.releases[0]
+    if not host.torch.newest_first or best.wheel.release is newest:
+        return []
+    there = resolve(_with_torch(host, newest.version))
+    why = "; ".join(f"{cause.rule}: {cause.found}" for cause in there.causes)
+    return [f"torch {newest.version} is newer, and does not work here ({why})"]
+
+
+def _with_torch(host: Host, text: str) -> Host:
+    return dataclasses.replace(host, torch=read(text, host.data))
+
+
+def _driver(host: Host, best: Candidate) -> list[str]:
+    driver = best.driver
+    assert driver is not None
+    found = []
+    row = driver.row
+    if row is None:
+        found.append(f"driver branch {driver.branch} is not in the data: nothing is known of its window and its end")
+    elif not row.supported:
+        ended = f" (ended {row.eol})" if row.eol != "ended" else ""
+        found.append(f"driver branch {driver.branch} gets no more fixes{ended}")
+    if not driver.flavour:
+        needing = [match.label for match in host.gpus if len(flavours(match, host.data)) == 1]
+        if needing:
+            kind = flavours(next(m for m in host.gpus if len(flavours(m, host.data)) == 1), host.data)[0]
+            found.append(f"which kernel module is installed is not known; {', '.join(needing)} needs the {kind} one")
+    if driver.build == "dkms" and host.request.secure_boot is None:
+        found.append("whether Secure Boot is on is not known: it refuses a module that is built here and not signed")
+    if driver.action == "downgrade":
+        found.append(f"{driver} is older than the installed {host.request.driver}: a downgrade, as wished")
+    return found
+
+
+def _ptx(host: Host, best: Candidate) -> list[str]:
+    """Minor version compatibility does not cover PTX that is newer than the driver."""
+    driver, variant = best.driver, best.wheel.variant
+    assert driver is not None and variant is not None
+    if driver.row is None or best.forward or version.parse(variant.cuda) <= version.parse(driver.row.cuda):
+        return []
+    return [
+        f"CUDA {variant.cuda} is newer than the {driver.row.cuda} of driver branch {driver.branch}: code that is "
+        f"compiled to PTX with it fails there (cudaErrorUnsupportedPtxVersion); native code and torch's own run"
+    ]
+
+
+def _nccl(host: Host, wheel: Wheel) -> list[str]:
+    assert wheel.variant is not None
+    number = version.parse(wheel.variant.nccl)
+    return [
+        f"NCCL {wheel.variant.nccl} of {wheel} {row.says} (good from {row.high} on; {row.source})"
+        for row in host.data.nccl
+        if version.parse(row.low) <= number < version.parse(row.high) and row.arch in ("", host.arch)
+    ]
+
+
+def _deduced(host: Host, best: Candidate) -> list[str]:
+    """The cells that the plan leans on and that were not read."""
+    found: list[str] = []
+    wheel = best.wheel
+    variant = wheel.variant
+    if variant is not None:
+        cells = ["published", "cudnn", "nccl"] + ([host.arch] if host.arch == "aarch64" else [])
+        found += _cells(variant, str(wheel), cells)
+    for match in host.gpus:
+        if not match.stated and match.gpu.is_inferred("compute_capability"):
+            found.append(f"compute capability {match.gpu.compute_capability} of {match.label}")
+    if best.driver is not None and best.driver.row is not None and not best.driver.stays:
+        found += _cells(
+            best.driver.row, f"driver branch {best.driver.branch}", ["kind", "cuda", "cc_min", "cc_max", "eol"]
+        )
+        row = packages.driver_row(host, best.driver)
+        if row is not None:
+            found += _cells(row, "driver packages", ["packages"] + (["prebuilt"] if best.driver.signed else []))
+        if best.driver.origin == "nvidia" and host.system and host.system.repository:
+            repository = host.data.repositories[host.system.repository]
+            found += _cells(repository, f"repository {repository.name}", ["key", "branch_min"])
+    return found
+
+
+_WORDS = {
+    "published": "that it is on the index",
+    "aarch64": "the code for aarch64",
+    "branch_min": "that it carries the branch",
+}
+
+
+def _cells(record: model.Record, name: str, cells: list[str]) -> list[str]:
+    guessed = [_WORDS.get(cell, cell.replace("_", " ")) for cell in cells if record.is_inferred(cell)]
+    return [f"{', '.join(guessed)} of {name}"] if guessed else []
