@@ -125,7 +125,9 @@ def make(
     os.truncate(lib / "calls", 4 * 65536)
     shutil.copytree(HERE / "smi", folder / "smi", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "bin").mkdir()
-    names = ["nvidia-smi", "gpusim-set", *(["dmesg", "journalctl"] if kernel_log is not None else ())]
+    if any("@stuck" in value for value in values.values()):
+        (lib / "stuck").mkdir()
+    names = ["nvidia-smi", "gpusim-set", "gpusim-stuck", *(["dmesg", "journalctl"] if kernel_log is not None else ())]
     for name in names:
         text = (HERE / "bin" / name.replace("journalctl", "dmesg")).read_text()
         (folder / "bin" / name).write_text(text.replace('FOLDER = ""', f'FOLDER = "{at or folder}"'))

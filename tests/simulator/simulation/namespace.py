@@ -12,7 +12,9 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import signal
 import stat
+import subprocess
 from pathlib import Path
 
 NEW_NAMESPACE, NEW_USER = 0x00020000, 0x10000000
@@ -64,11 +66,27 @@ def enter(folder: Path) -> None:
     for name in ("sys", "proc/driver", "dev"):
         _mount(folder / name, Path("/", name))
     _commands(folder)
+    if (folder / "lib/stuck").is_dir():
+        _start_stuck(folder)
     if (folder / "ld.so.cache").exists():
         _mount(folder / "ld.so.cache", Path("/etc/ld.so.cache"))
     if user != 0:
         _check(_libc.unshare(NEW_USER), "unshare")
         _map(user, 0, group, 0)
+
+
+def _start_stuck(folder: Path) -> None:
+    """The files on which nobody's reading ends; they let go when the command has ended."""
+    parent_death_signal = 1
+    server = subprocess.Popen(
+        [folder / "bin/gpusim-stuck", folder / "lib/stuck"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: _libc.prctl(parent_death_signal, signal.SIGKILL),
+    )
+    if server.stdout is None or server.stdout.readline() != b"ready\n":
+        problem = server.communicate()[1].decode().strip().splitlines()[-1:]
+        raise NamespaceError(f"@stuck needs a FUSE file system: {' '.join(problem)}")
 
 
 def _merge(real: Path, ours: Path) -> None:

@@ -24,11 +24,10 @@ def print_xml(sim: Simulation, chosen: List[int]) -> int:
             continue
         place = tree
         for part in parts[:-1]:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):  # a parent that was replaced by one text
-                break
-        else:
-            place[parts[-1]] = key
+            if not isinstance(place.get(part), dict):  # what was one text has children now
+                place[part] = {}
+            place = place[part]
+        place[parts[-1]] = key
     print('<?xml version="1.0" ?>')
     print(f'<!DOCTYPE nvidia_smi_log SYSTEM "{values["sim/dtd"]}">')
     print("<nvidia_smi_log>")

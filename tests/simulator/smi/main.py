@@ -14,7 +14,7 @@ from typing import Dict, List, Optional
 from smi.change import change
 from smi.links import print_nvlink, print_topology
 from smi.log import print_xml
-from smi.query import print_list, print_query, print_table
+from smi.query import print_list, print_processes, print_query, print_table
 from smi.simulation import Simulation, Stop
 
 
@@ -57,19 +57,19 @@ def answer(folder: str, arguments: List[str]) -> int:
         print("No devices were found")
         return 0 if sim.raw("sim/smi/no_devices") in ("", "N/A") else int(sim.raw("sim/smi/no_devices"))
     chosen = choose(sim, options.get("-i") or options.get("--id"))
-    fields = options.get("--query-gpu")
     for long, short in (("--power-limit", "-pl"), ("--persistence-mode", "-pm"), ("--ecc-config", "-e"),
                         ("--multi-instance-gpu", "-mig"), ("--compute-mode", "-c"), ("--gpu-reset", "-r")):  # fmt: skip
         value = options.get(short, options.get(long))
         if value is not None:
             return change(sim, chosen, short, value)
-    if "--query-remapped-rows" in options:
-        fields = options["--query-remapped-rows"]
-    if fields is not None:
+    queries = {name: options[name] for name in ("--query-gpu", "--query-remapped-rows", "--query-compute-apps")
+               if name in options}  # fmt: skip
+    for name, fields in queries.items():
         layout = options.get("--format", "").split(",")
         if "csv" not in layout:
             raise Stop('"--format=" switch is missing. Please run \'nvidia-smi -h\' for help.\n', 2)
-        return print_query(sim, chosen, [field.strip() for field in fields.split(",")], layout)
+        names = [field.strip() for field in fields.split(",")]
+        return (print_processes if name == "--query-compute-apps" else print_query)(sim, chosen, names, layout)
     if "-q" in options or "--query" in options:
         if "-x" not in options and "--xml-format" not in options:
             raise Stop("This simulation answers -q with -x only.\n", 3)

@@ -193,6 +193,30 @@ def _known(field: str) -> bool:
     )
 
 
+def print_processes(sim: Simulation, chosen: List[int], fields: List[str], layout: List[str]) -> int:
+    """--query-compute-apps."""
+    names = {"pid": "pid", "process_name": "process_name", "name": "process_name", "used_memory": "used_memory",
+             "used_gpu_memory": "used_memory"}  # fmt: skip
+    of_gpu = {"gpu_uuid": "uuid", "gpu_bus_id": "pci/pci_bus_id", "gpu_name": "product_name", "gpu_serial": "serial"}
+    unknown = [field for field in fields if field not in names and field not in of_gpu]
+    if unknown:
+        raise Stop(f'Field "{unknown[0]}" is not a valid field to query.\n', 2)
+    if "noheader" not in layout:
+        print(", ".join(f"{field} [MiB]" if field.startswith("used") else field for field in fields))
+    for gpu in chosen:
+        prefix = f"gpu/{gpu}/processes/process_info["
+        numbers = sorted({int(key[len(prefix) :].split("]")[0]) for key, _value in sim.keys if key.startswith(prefix)})
+        for number in numbers:
+            if "C" not in sim.text(gpu, f"processes/process_info[{number}]/type")[0]:
+                continue
+            cells = [
+                sim.text(gpu, of_gpu[field] if field in of_gpu else f"processes/process_info[{number}]/{names[field]}")[0]
+                for field in fields
+            ]
+            print(", ".join(re.sub(r" MiB$", "", cell) if "nounits" in layout else cell for cell in cells))
+    return 0
+
+
 def print_list(sim: Simulation, chosen: List[int]) -> int:
     status = 0
     for index, gpu in enumerate(sim.gpus):

@@ -251,17 +251,17 @@ static nvmlReturn_t processes(nvmlDevice_t device, const char *types, unsigned i
 /* "C+G" is in both lists, as on a real GPU. */
 EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
                                                             nvmlProcessInfo_t *infos) {
-    return processes(device, "C C+G", count, infos);
+    return processes(device, " C C+G ", count, infos);
 }
 EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
                                                             nvmlProcessInfo_v2_t *infos) {
-    return processes(device, "C C+G", count, infos);
+    return processes(device, " C C+G ", count, infos);
 }
 EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
                                                              nvmlProcessInfo_t *infos) {
-    return processes(device, "G C+G", count, infos);
+    return processes(device, " G C+G ", count, infos);
 }
 EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
                                                                nvmlProcessInfo_t *infos) {
-    return processes(device, "M+C", count, infos);
+    return processes(device, " M+C ", count, infos);
 }

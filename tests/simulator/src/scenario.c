@@ -165,7 +165,8 @@ static const struct entry *find_or_parent(int gpu, const char *path) {
         for (char *end = parent + strlen(parent); end && end > parent + root; end = strrchr(parent, '/')) {
             *end = 0;
             const struct entry *entry = find(&files[which], parent);
-            if (entry)
+            /* an empty parent says only that it has no children: "processes" */
+            if (entry && (entry->value[0] || !strcmp(parent, key)))
                 return entry;
         }
     }
