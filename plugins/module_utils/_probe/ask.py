@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import types
 import typing as t
@@ -13,6 +14,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import chi
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.nvml import Answer, answer
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
+NAME = "libnvidia-ml.so.1"
 #: A copy of pynvml beside the gate goes before whatever the system has: it is of a known version.
 PYNVML = ("/usr/local/lib/gpufleet/pynvml.py",)
 #: Seconds for nvidia-smi, which reads all GPUs in one go and starts them where no persistence daemon runs.
@@ -22,6 +24,7 @@ SMI = (
     "/usr/lib/wsl/lib/nvidia-smi",
     "/usr/local/nvidia/bin/nvidia-smi",
     "/usr/local/bin/nvidia-smi",
+    "/run/nvidia/driver/usr/bin/nvidia-smi",
 )
 
 NOT_REACHED = child.Trouble("timeout", "not reached within the time limit")
@@ -30,14 +33,14 @@ NOT_REACHED = child.Trouble("timeout", "not reached within the time limit")
 _STATES = {9: "no_driver", 12: "no_library", 18: "mismatch", 10: "timeout"}
 
 
-def ask(runner: Runner) -> Answer:
+def ask(runner: Runner, library: str) -> Answer:
     """The ``nvml`` and ``gpus`` parts of an Observation. One probe at a time on a host (child.Lock)."""
     path = next((path for path in PYNVML if runner.exists(path)), None)
     try:
         with child.Lock(child.folder(runner)) as lock:
             if path is not None or importlib.util.find_spec("pynvml") is not None:
-                return from_stream(child.stream(_job(runner.path(path) if path else None), lock))
-            return _from_smi(runner, lock)
+                return from_stream(child.stream(_job(runner.path(path) if path else None, library), lock))
+            return _from_smi(runner, library, lock)
     except child.Stuck as error:
         return answer("timeout", error=str(error))
 
@@ -68,11 +71,13 @@ def from_stream(sent: child.Stream) -> Answer:
     }
 
 
-def _from_smi(runner: Runner, lock: child.Lock) -> Answer:
+def _from_smi(runner: Runner, library: str, lock: child.Lock) -> Answer:
     program = next((path for path in SMI if runner.which(path)), None)
     if program is None:
         return answer("error", error="neither pynvml nor nvidia-smi is on this host")
     env = {**runner.env, "LC_ALL": "C"}
+    if not program.startswith("/usr/bin/"):
+        env["LD_LIBRARY_PATH"] = library.rpartition("/")[0]
     problem, output = child.capture([runner.path(program), "-q", "-x"], env, lock, SMI_LIMIT)
     if output is None:
         return answer("timeout", source="nvidia-smi", error=problem)
@@ -89,8 +94,13 @@ def _from_smi(runner: Runner, lock: child.Lock) -> Answer:
     return found
 
 
-def _job(path: t.Optional[str]) -> child.Job:
+def _job(path: t.Optional[str], library: str) -> child.Job:
     def job(emit: child.Emit, skip: t.Set[int]) -> None:
+        try:
+            ctypes.CDLL(NAME)
+        except OSError:
+            # Off the loader's path (a driver container). Once loaded, it is what pynvml gets by its name.
+            ctypes.CDLL(library)
         nvml = _load(path)
         try:
             nvml.nvmlInit()

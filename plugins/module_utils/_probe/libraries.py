@@ -12,6 +12,8 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner imp
 
 NAMES = ("libnvidia-ml.so.1", "libcuda.so.1")
 WSL_FOLDER = "/usr/lib/wsl/lib"
+#: Where the GPU Operator's driver container shows its files to the host.
+OPERATOR_FOLDER = "/run/nvidia/driver"
 #: The loader's own folders on the systems that we know, after what ld.so.cache names.
 FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
@@ -21,6 +23,9 @@ FOLDERS = (
     WSL_FOLDER,
     "/usr/local/nvidia/lib64",
     "/run/opengl-driver/lib",
+    f"{OPERATOR_FOLDER}/usr/lib/x86_64-linux-gnu",
+    f"{OPERATOR_FOLDER}/usr/lib/aarch64-linux-gnu",
+    f"{OPERATOR_FOLDER}/usr/lib64",
 )
 
 _VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
@@ -79,6 +84,12 @@ def module_file(runner: Runner, kernel: str) -> t.Optional[str]:
     return match.group(1) if match.group(1).startswith("/") else f"{folder}/{match.group(1)}"
 
 
-def module_file_version(runner: Runner, path: str) -> str:
-    """The version in a module's file, "" where modinfo is not there or does not say."""
-    return runner.run(["modinfo", "-F", "version", path]).out.strip()
+def dkms_source(runner: Runner, kernel: str) -> t.Optional[str]:
+    """The ``dkms.conf`` from which DKMS built nvidia's module for this kernel, None where it built none."""
+    for name in runner.listdir("/var/lib/dkms"):
+        if not name.startswith("nvidia"):
+            continue
+        for version in runner.listdir(f"/var/lib/dkms/{name}"):
+            if runner.exists(f"/var/lib/dkms/{name}/{version}/{kernel}"):
+                return runner.realpath(f"/usr/src/{name}-{version}/dkms.conf")
+    return None

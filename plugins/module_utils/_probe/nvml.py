@@ -27,11 +27,12 @@ UNKNOWN = answer("error", error="not read")
 
 def probe(runner: Runner, host: t.Mapping[str, t.Any], driver: t.Mapping[str, t.Any]) -> Answer:
     """What NVML says, or why it says nothing."""
-    if not any(library["name"] == "libnvidia-ml.so.1" for library in driver["libraries"]):
+    library = next((entry["path"] for entry in driver["libraries"] if entry["name"] == "libnvidia-ml.so.1"), None)
+    if library is None:
         return answer("no_library", error="libnvidia-ml.so.1 is nowhere on the loader's path")
     if not driver["version"] and not host["dxg"]:
         return answer("no_driver", error="the kernel module nvidia is not loaded")
     # Half of the probe's code, of which a host without a driver needs nothing.
     from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import ask
 
-    return ask.ask(runner)
+    return ask.ask(runner, runner.path(library))

@@ -22,15 +22,22 @@ IMAGE_BASED = ("talos", "flatcar", "rhcos", "cos", "bottlerocket", "nixos", "sle
 IMAGE_VARIANTS = ("coreos", "silverblue", "kinoite", "iot", "microos")
 
 #: Files that only one owner leaves, found with nothing but a look.
+#: Sources: azhpc-images (component_versions.txt), AWS's and Google's deep learning images (their message of the day and
+#: notebooks name the folders), DGX OS user guide, Bright's module files (/cm/local/apps).
 MARKERS = (
     ("dgx_os", "/etc/dgx-release"),
     ("bcm", "/cm/local/apps"),
     ("image_os", "/run/ostree-booted"),
     ("vgpu_guest", "/usr/bin/nvidia-gridd"),
     ("cloud_image", "/opt/azurehpc/component_versions.txt"),
-    ("cloud_image", "/opt/deeplearning/metadata/version"),
-    ("cloud_image", "/opt/aws/dlami/info"),
-    ("cloud_image", "/etc/oci-hpc"),
+    ("cloud_image", "/opt/deeplearning/metadata"),
+    ("cloud_image", "/opt/aws/dlami"),
+)
+#: Folders all of whose files have one owner.
+FOLDERS = (
+    ("wsl", libraries.WSL_FOLDER + "/", "comes from Windows"),
+    ("gpu_operator", libraries.OPERATOR_FOLDER + "/", "lies in the driver container"),
+    ("bcm", "/cm/local/apps/", "is of Base Command Manager"),
 )
 #: The .run installer leaves its own uninstaller; its log alone stays behind after a removal and proves nothing.
 RUNFILE_MARKERS = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
@@ -56,9 +63,13 @@ def probe(runner: Runner, host: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
     loaded = libraries.loaded_module(runner)
     copies = libraries.libraries(runner)
     module = libraries.module_file(runner, str(host["kernel"]))
-    files = [copy["real"] for copy in copies] + ([runner.realpath(module)] if module else [])
-    by_package = packages.owners(runner, files)
-    claims = _platform(runner, host) + _files(runner, copies, module, by_package)
+    # A module that DKMS built here is no package's; its source is somebody's.
+    source = libraries.dkms_source(runner, str(host["kernel"])) if module else None
+    files = [(copy["path"], copy["real"]) for copy in copies]
+    if module:
+        files.append((source, source) if source else (module, runner.realpath(module)))
+    by_package = packages.owners(runner, [real for _path, real in files])
+    claims = _platform(runner, host) + _files(runner, files, by_package)
     driver_there = bool(copies or module or loaded["version"] or host["dxg"])
     standing = [claim for claim in claims if driver_there or claim["owner"] in ALWAYS]
     first = next((copy for copy in copies if copy["version"]), {"version": ""})
@@ -109,33 +120,29 @@ def _platform(runner: Runner, host: t.Mapping[str, t.Any]) -> t.List[t.Dict[str,
     elif system["variant"] in IMAGE_VARIANTS:
         claims.append(_claim("image_os", f"operating system variant {system['variant']}"))
     claims += [_claim(owner, f"{path} is there") for owner, path in MARKERS if runner.exists(path)]
-    for folder in ("/run/nvidia/driver/usr/bin", "/run/nvidia/driver/bin"):
-        if runner.exists(f"{folder}/nvidia-smi"):
-            claims.append(_claim("gpu_operator", f"{folder}/nvidia-smi is there"))
-            break
+    smi = f"{libraries.OPERATOR_FOLDER}/usr/bin/nvidia-smi"
+    if runner.exists(smi):
+        claims.append(_claim("gpu_operator", f"{smi} is there"))
     return claims
 
 
 def _files(
-    runner: Runner, copies: t.Sequence[t.Mapping[str, t.Any]], module: t.Optional[str], by_package: t.Mapping[str, str]
+    runner: Runner, files: t.Sequence[t.Tuple[str, str]], by_package: t.Mapping[str, str]
 ) -> t.List[t.Dict[str, str]]:
     mounts = mount_points(runner.read("/proc/self/mountinfo") or "")
     runfile = next((path for path in RUNFILE_MARKERS if runner.exists(path)), None)
-    runfile_owned = runfile is not None and bool(packages.owners(runner, [runner.realpath(runfile)]))
+    if runfile and packages.owners(runner, [runner.realpath(runfile)]):
+        runfile = None
     claims = []
-    for path, real in [(copy["path"], copy["real"]) for copy in copies] + (
-        [(module, runner.realpath(module))] if module else []
-    ):
+    for path, real in files:
+        folder = next((entry for entry in FOLDERS if real.startswith(entry[1])), None)
         if real in by_package:
             claims.append(_claim("package", f"{by_package[real]} owns {real}"))
+        elif folder:
+            claims.append(_claim(folder[0], f"{real} {folder[2]}"))
         elif path in mounts or real in mounts:
             claims.append(_claim("container_guest", f"{real} is mounted from outside"))
-        elif real.startswith(libraries.WSL_FOLDER):
-            claims.append(_claim("wsl", f"{real} comes from Windows"))
-        elif "/updates/dkms/" in real or "/extra/" in real:
-            # Built on this host: whoever owns the sources owns the module, and the libraries say who that is.
-            continue
-        elif runfile and not runfile_owned:
+        elif runfile:
             claims.append(_claim("runfile", f"{real} is no package's and {runfile} is there"))
         else:
             claims.append(_claim("unknown", f"{real} is no package's"))

@@ -187,7 +187,8 @@ def test_ten_at_once_with_a_stuck_driver_leave_one_process_and_all_answer(folder
         path = os.pathsep.join(entry for entry in sys.path if entry)
         command = [sys.executable, "-c", PROBE, folder, str(cgroup)]
         probes = [
-            subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}) for _ in range(10)
+            subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path})
+            for _probe in range(10)
         ]
         answers = [probe.communicate(timeout=30)[0].decode() for probe in probes]
         frozen = (cgroup / "cgroup.procs").read_text().split()

@@ -23,6 +23,13 @@ def kernel(machine: t.Any, module: str = "") -> None:
         machine.file(f"/lib/modules/{KERNEL}/{module}", b"\x7fELF")
 
 
+def dkms(machine: t.Any, name: str, version: str) -> str:
+    """A module that DKMS built for the running kernel."""
+    machine.file(f"/var/lib/dkms/{name}/{version}/{KERNEL}/x86_64/log/make.log", "")
+    machine.file(f"/usr/src/{name}-{version}/dkms.conf", "")
+    return f"/usr/src/{name}-{version}/dkms.conf"
+
+
 def nobody(machine: t.Any) -> None:
     kernel(machine)
     machine.file("/var/log/nvidia-installer.log", "a log alone, after nvidia-uninstall")
@@ -31,11 +38,13 @@ def nobody(machine: t.Any) -> None:
 def debian(machine: t.Any) -> None:
     kernel(machine, "updates/dkms/nvidia-current.ko")
     machine.module("535.261.03")
+    source = dkms(machine, "nvidia-current", "535.261.03")
+    machine.debian_package("nvidia-kernel-dkms", "535.261.03-1~deb12u1", source)
     folder = f"{LIB}/nvidia/current"
     machine.library("535.261.03", folder)
     for name in ("libnvidia-ml", "libcuda"):
-        machine.link(f"{LIB}/{name}.so.1", f"/etc/alternatives/glx--{name}.so.1-x86_64-linux-gnu")
-        machine.link(f"/etc/alternatives/glx--{name}.so.1-x86_64-linux-gnu", f"{folder}/{name}.so.1")
+        machine.link(f"{LIB}/{name}.so.1", f"/etc/alternatives/nvidia--{name}.so.1-x86_64-linux-gnu")
+        machine.link(f"/etc/alternatives/nvidia--{name}.so.1-x86_64-linux-gnu", f"{folder}/{name}.so.1")
     machine.debian_package("libnvidia-ml1:amd64", "535.261.03-1~deb12u1", f"{folder}/libnvidia-ml.so.535.261.03")
     machine.debian_package("libcuda1:amd64", "535.261.03-1~deb12u1", f"{folder}/libcuda.so.535.261.03")
 
@@ -56,6 +65,7 @@ def ubuntu_signed(machine: t.Any) -> None:
 
 def runfile(machine: t.Any) -> None:
     kernel(machine, "updates/dkms/nvidia.ko")
+    dkms(machine, "nvidia", "570.86.15")
     machine.module("570.86.15", "proprietary")
     machine.library("570.86.15")
     machine.file("/usr/bin/nvidia-uninstall", "")
@@ -79,14 +89,18 @@ def dgx_with_runfile(machine: t.Any) -> None:
 
 
 def bright(machine: t.Any) -> None:
-    ubuntu_signed(machine)
-    machine.file("/cm/local/apps/cuda-driver/version", "570")
+    kernel(machine)
+    machine.module("535.261.03")
+    machine.library("535.261.03", "/cm/local/apps/cuda-driver/libs/535.261.03/lib64")
+    for name in ("libnvidia-ml", "libcuda"):
+        machine.link(f"/usr/lib64/{name}.so.1", f"/cm/local/apps/cuda-driver/libs/535.261.03/lib64/{name}.so.1")
 
 
 def gpu_operator(machine: t.Any) -> None:
     kernel(machine)
     machine.module("570.158.01")
     machine.file("/run/nvidia/driver/usr/bin/nvidia-smi", "")
+    machine.library("570.158.01", f"/run/nvidia/driver{LIB}")
 
 
 def gpu_operator_beside_package(machine: t.Any) -> None:
@@ -161,9 +175,26 @@ def module_alone(machine: t.Any) -> None:
     kernel(machine, "updates/dkms/nvidia.ko")
 
 
+def module_alone_of_a_package(machine: t.Any) -> None:
+    kernel(machine, "updates/dkms/nvidia.ko")
+    machine.debian_package("nvidia-dkms-570-open", "570.158.01-1", dkms(machine, "nvidia", "570.158.01"))
+
+
+def two_libraries_of_one_package_kind(machine: t.Any) -> None:
+    """NVIDIA's packages over Ubuntu's: one owner, two versions (driver-libraries says so)."""
+    ubuntu_signed(machine)
+    machine.library("580.65.06", "/usr/lib64")
+    machine.debian_package(
+        "libnvidia-compute:amd64",
+        "580.65.06-1",
+        "/usr/lib64/libcuda.so.580.65.06",
+        "/usr/lib64/libnvidia-ml.so.580.65.06",
+    )
+
+
 HOSTS: t.List[t.Tuple[t.Callable[[t.Any], None], str, t.List[str]]] = [
     (nobody, "nobody", []),
-    (debian, "package", ["libcuda1 535.261.03-1~deb12u1", "libnvidia-ml1"]),
+    (debian, "package", ["libcuda1 535.261.03-1~deb12u1", "libnvidia-ml1", "nvidia-kernel-dkms"]),
     (ubuntu_signed, "package", ["libnvidia-compute-570-server", "linux-modules-nvidia-570"]),
     (runfile, "runfile", ["/usr/bin/nvidia-uninstall"]),
     (runfile_over_package, "multiple", ["/usr/bin/nvidia-uninstall", "libnvidia-compute-570-server"]),
@@ -181,7 +212,9 @@ HOSTS: t.List[t.Tuple[t.Callable[[t.Any], None], str, t.List[str]]] = [
     (vgpu, "vgpu_guest", ["nvidia-gridd"]),
     (azure_hpc_image, "cloud_image", ["/opt/azurehpc"]),
     (copied_by_hand, "unknown", ["no package's"]),
-    (module_alone, "unknown", []),
+    (module_alone, "unknown", ["updates/dkms/nvidia.ko"]),
+    (module_alone_of_a_package, "package", ["nvidia-dkms-570-open 570.158.01-1", "dkms.conf"]),
+    (two_libraries_of_one_package_kind, "package", ["libnvidia-compute-570-server", "libnvidia-compute 580.65.06"]),
 ]
 
 
