@@ -83,7 +83,7 @@ options:
     type: str
   driver_owner:
     description:
-      - Who owns the installed driver. It is replaced only where that is V(package) or V(nobody), or where nobody looked.
+      - Who owns the installed driver. It is replaced only where that is V(package), V(nobody) or not given.
     type: str
     choices:
       - nobody

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing as t
 
 from . import loader, model
@@ -31,8 +32,14 @@ def answer(torch: t.Any, options: t.Mapping[str, t.Any], data: model.Data | None
 
 def answer_request(asked: Request, data: model.Data) -> Answer:
     """The plan or the conflict for a checked request."""
-    outcome = resolve(host(asked, data))
+    outcome = _outcome(asked, data)
     return plan(outcome) if outcome.best else conflict(outcome)
+
+
+@functools.lru_cache(maxsize=4096)
+def _outcome(asked: Request, data: model.Data) -> Outcome:
+    """Alike hosts are resolved once."""
+    return resolve(host(asked, data))
 
 
 def conflict(outcome: Outcome) -> Answer:

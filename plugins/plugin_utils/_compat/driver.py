@@ -73,34 +73,44 @@ def changes(host: Host) -> tuple[Driver, ...]:
     if host.fixed_driver:
         return ()
     request = host.request
+    known = host.system is not None
     repository = host.system.repository if host.system else ""
     archive = host.system.archive if host.system else ""
-    offered: tuple[Driver, ...] = ()
-    if request.driver_source in ("auto", "nvidia") and (repository or not host.system):
-        offered += from_nvidia(repository, host.data)
-    if request.driver_source in ("auto", "os") and archive:
-        offered += from_archive(archive, host.data)
-    wish = request.driver_policy
-    floor = host.installed[0] if host.installed else 0
+    if (known and not repository) or request.driver_source == "os":
+        repository = _NO_SOURCE
+    if request.driver_source == "nvidia":
+        archive = ""
+    return _changes(repository, archive, request.driver_policy, request.kernel_module, host.installed, host.data)
+
+
+_NO_SOURCE = "-"
+
+
+@functools.lru_cache(maxsize=1024)
+def _changes(
+    repository: str, archive: str, policy: str, module: str, installed: Version, data: model.Data
+) -> tuple[Driver, ...]:
+    offered = () if repository == _NO_SOURCE else from_nvidia(repository, data)
+    offered += from_archive(archive, data) if archive else ()
     found = []
     for driver in offered:
-        if wish.isdigit():
-            if driver.branch != int(wish):
+        if policy.isdigit():
+            if driver.branch != int(policy):
                 continue
-        elif driver.branch < floor:
+        elif installed and driver.branch < installed[0]:
             continue  # nothing is downgraded without the user's word
-        if request.kernel_module in FLAVOURS and driver.flavour != request.kernel_module:
+        if module in FLAVOURS and driver.flavour != module:
             continue
-        found.append(_with_action(driver, host))
+        found.append(_with_action(driver, installed))
     return tuple(driver for driver in found if driver.action)
 
 
-def _with_action(driver: Driver, host: Host) -> Driver:
-    if not host.installed:
+def _with_action(driver: Driver, installed: Version) -> Driver:
+    if not installed:
         action = "install"
-    elif driver.branch < host.installed[0]:
+    elif driver.branch < installed[0]:
         action = "downgrade"
-    elif driver.branch == host.installed[0] and driver.row and driver.row.last and driver.effective < host.installed:
+    elif driver.branch == installed[0] and driver.row and driver.row.last and driver.effective < installed:
         action = ""
     else:
         action = "upgrade"

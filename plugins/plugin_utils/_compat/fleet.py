@@ -10,6 +10,7 @@ them, by the order of ``resolver`` with the hosts' worst part first.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import typing as t
 
 from . import model
@@ -18,7 +19,7 @@ from .cause import Cause
 from .host import Host, host
 from .plan import plan
 from .request import Request
-from .resolver import Outcome, best_by_wheel, good_wheels, resolve
+from .resolver import best_by_wheel, good_wheels, resolve
 from .torch_wish import Wheel
 
 COHERENT = "hosts that share jobs run one torch, one build of it, one NCCL and one Python"
@@ -110,8 +111,6 @@ def _remedies(
     data: model.Data,
 ) -> list[str]:
     """What works instead, each checked: one wish for all, one Python for all, or groups of their own."""
-    import dataclasses
-
     found = []
     changes: list[tuple[str, dict[str, t.Any]]] = []
     pythons = {request.python for request in able if request.python}
@@ -136,7 +135,3 @@ def _remedies(
         found.append("groups that share no jobs (plan_group): " + "; ".join(groups))
     return found
 
-
-def outcome_of(request: Request, data: model.Data) -> Outcome:
-    """The outcome of one host by itself."""
-    return resolve(host(request, data))

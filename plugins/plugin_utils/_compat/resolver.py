@@ -65,28 +65,30 @@ def resolve(host: Host, only: Wheel | None = None) -> Outcome:
     if host.cpu:
         ranked = [Candidate(wheel, None) for wheel in wheels]
         return Outcome(host, ranked[0], next_wheel=_second(ranked)) if ranked else _nearest_miss(host)
-    by_wheel = _with_drivers(host, wheels)
-    if not by_wheel:
+    good = good_drivers(host)
+    firsts = sorted(_best_each(host, wheels, good), key=lambda candidate: order(host, candidate))
+    if not firsts:
         return _nearest_miss(host)
-    firsts = sorted((candidates[0] for candidates in by_wheel.values()), key=lambda candidate: order(host, candidate))
     best = firsts[0]
     assert best.driver is not None
-    others = [other for other in by_wheel[best.wheel] if other.driver and other.driver.branch != best.driver.branch]
-    return Outcome(host, best, next_wheel=_second(firsts), next_driver=others[0] if others else None)
+    branch = best.driver.branch
+    others = (
+        other for other in _with_drivers(host, best.wheel, good) if other.driver and other.driver.branch != branch
+    )
+    return Outcome(host, best, next_wheel=_second(firsts), next_driver=next(others, None))
 
 
-def _with_drivers(host: Host, wheels: t.Iterable[Wheel]) -> dict[Wheel, list[Candidate]]:
-    """The builds that have a driver, each with its drivers, best first: drivers are judged once for a CUDA version."""
-    good, by_cuda = good_drivers(host), dict[str, list[Candidate]]()
-    found = {}
+def _best_each(host: Host, wheels: t.Iterable[Wheel], good: tuple[Driver, ...]) -> t.Iterator[Candidate]:
+    """The best candidate of each build that has a driver. Builds of one CUDA major have the same floor: judged once."""
+    seen: dict[t.Any, Candidate | None] = {}
     for wheel in wheels:
         assert wheel.variant is not None
         cuda = wheel.variant.cuda
-        if cuda not in by_cuda:
-            by_cuda[cuda] = _drivers_for(host, wheel, good)
-        if by_cuda[cuda]:
-            found[wheel] = [Candidate(wheel, other.driver, other.forward) for other in by_cuda[cuda]]
-    return found
+        key = cuda if host.request.forward_compat else version.major(cuda)
+        if key not in seen:
+            seen[key] = next(iter(_with_drivers(host, wheel, good)), None)
+        if first := seen[key]:
+            yield Candidate(wheel, first.driver, first.forward)
 
 
 def best_by_wheel(host: Host) -> dict[Wheel, Order]:
@@ -96,7 +98,7 @@ def best_by_wheel(host: Host) -> dict[Wheel, Order]:
     wheels = good_wheels(host)
     if host.cpu:
         return {wheel: order(host, Candidate(wheel, None)) for wheel in wheels}
-    return {wheel: order(host, candidates[0]) for wheel, candidates in _with_drivers(host, wheels).items()}
+    return {found.wheel: order(host, found) for found in _best_each(host, wheels, good_drivers(host))}
 
 
 def _second(ranked: t.Sequence[Candidate]) -> Candidate | None:
@@ -148,6 +150,11 @@ def _remember(cache: dict[_K, _V], key: _K, make: t.Callable[[], _V]) -> _V:
     return cache[key]
 
 
+def forget() -> None:
+    """Forget what was judged of hosts so far: for measurements."""
+    _wheel_cache.clear()
+
+
 def _any(rules: t.Iterable[t.Any], *given: t.Any) -> bool:
     return any(next(rule.check(*given), None) is not None for rule in rules)
 
@@ -163,7 +170,7 @@ def good_drivers(host: Host) -> tuple[Driver, ...]:
     return tuple(driver for driver in drivers_of(host) if not _any(DRIVER_RULES, host, driver))
 
 
-def _drivers_for(host: Host, wheel: Wheel, good: t.Iterable[Driver]) -> list[Candidate]:
+def _with_drivers(host: Host, wheel: Wheel, good: t.Iterable[Driver]) -> list[Candidate]:
     """The drivers beneath this build, best first."""
     found = []
     for driver in good:
