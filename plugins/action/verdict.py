@@ -71,7 +71,7 @@ class ActionModule(ActionBase):
         """Print the plan of every host; fails where one has none."""
         without = 0
         for host in facts["ansible_play_hosts_all"]:
-            planned = facts["hostvars"][host].get("gpufleet_plan") or {}
+            planned = _planned(facts, host).get("plan") or {}
             found = self._findings(facts, host)
             loud = [table.line(item.to_dict()) for item in found if item.state in ("fail", "unknown", "warn")]
             without += planned.get("status") != "ok"
@@ -109,6 +109,7 @@ class ActionModule(ActionBase):
             hostvars,
             finished=host in facts["ansible_play_hosts"],
             failure=hostvars.get("report_failure") or {},
+            planned=_planned(facts, host),
         )
 
     def _write(self, facts: Vars, options: Vars, found: t.Mapping[str, list[Finding]]) -> str:
@@ -121,6 +122,15 @@ class ActionModule(ActionBase):
                 f"the verdict cannot be written to {path}: {error}; set report_directory to a folder that can be written"
             ) from error
         return os.path.relpath(path)
+
+
+def _planned(facts: Vars, host: str) -> Vars:
+    """What the module plan returned of a host. The task ran once: a host that was lost before has it from another."""
+    for name in (host, *facts["ansible_play_hosts"]):
+        result = facts["hostvars"][name].get("plan_all")
+        if isinstance(result, t.Mapping):
+            return t.cast("Vars", (result.get("hosts") or {}).get(host) or {})
+    return {}
 
 
 def _public_variables() -> set[str]:

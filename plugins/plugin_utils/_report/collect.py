@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._report import pl
 OLDEST_PYTHON = (3, 8)
 #: What each role registers, in the order of the flow.
 RESULTS = (
-    "plan_result",
+    "plan_observed",
     "driver_result",
     "pytorch_result",
     "verify_result",
@@ -23,25 +23,33 @@ RESULTS = (
 )
 
 
-def host_findings(variables: t.Mapping[str, t.Any], *, finished: bool, failure: t.Mapping[str, t.Any]) -> list[Finding]:
+def host_findings(
+    variables: t.Mapping[str, t.Any],
+    *,
+    finished: bool,
+    failure: t.Mapping[str, t.Any],
+    planned: t.Mapping[str, t.Any] | None = None,
+) -> list[Finding]:
     """The Findings of one host.
 
     ``variables``: the host's variables, with the registered results. ``finished``: the host reached the end of
-    the play. ``failure``: task and message of a task that failed, empty where none did; for a module that Python
-    could not run also its ``stderr`` and what ``python -V`` said.
+    the play. ``failure``: task and message of a task that failed, empty where none did. ``planned``: what the module
+    plan returned of this host.
     """
-    found: list[Finding] = []
+    found = [from_dict(item) for item in (planned or {}).get("findings") or []]
+    plan = (planned or {}).get("plan") or {}
+    if plan:
+        found += plan_report.findings(plan)
     unreachable = ""
     for name in RESULTS:
         result = variables.get(name)
         if not isinstance(result, t.Mapping):
             continue
-        found += [from_dict(item) for item in result.get("findings") or []]
+        # What gpu_info says of one host is said again, with what the others have, by the plan.
+        if name != "plan_observed" or not planned:
+            found += [from_dict(item) for item in result.get("findings") or []]
         if result.get("unreachable"):
             unreachable = str(result.get("msg", ""))
-    planned = variables.get("gpufleet_plan")
-    if isinstance(planned, t.Mapping) and planned.get("status"):
-        found += plan_report.findings(planned)
     if unreachable:
         found.append(
             Finding(

@@ -22,17 +22,15 @@ BAD = Finding("gpu-count", "fail", found="7", expected="8", action="drain and in
         ({"verify_result": {"findings": [OK]}}, True, {}, [("matmul", "ok")]),
         ({}, True, {}, []),
         ({}, False, {}, [("host-finished", "unknown")]),
-        ({"plan_result": {"unreachable": True, "msg": "timed out"}}, True, {}, [("host-reachable", "unknown")]),
+        ({"plan_observed": {"unreachable": True, "msg": "timed out"}}, True, {}, [("host-reachable", "unknown")]),
         ({}, True, {"task": "Install", "msg": "no space"}, [("task-failed", "fail")]),
         ({"verify_result": {"findings": [BAD]}}, True, {"task": "Prove", "msg": "bad"}, [("gpu-count", "fail")]),
-        ({"verify_result": {"skipped": True}, "plan_result": "text"}, True, {}, []),
-        ({"gpufleet_plan": {"status": "ok"}, "verify_result": {"findings": [OK]}}, True, {}, None),
+        ({"verify_result": {"skipped": True}, "plan_observed": "text"}, True, {}, []),
+        ({"plan_observed": {"findings": [BAD]}}, True, {}, [("gpu-count", "fail")]),
     ],
 )
 def test_host_findings(results, finished, failure, expected):
     found = collect.host_findings(results, finished=finished, failure=failure)
-    if expected is None:
-        expected = [("matmul", "ok"), ("plan", "ok")]
     assert [(item.check, item.state) for item in found] == expected
     assert all(item.observed_at for item in found)
 
@@ -63,6 +61,13 @@ NO_ANSWER = {
 def test_a_failed_task_says_what_was_found_and_expected(failure, found, expected):
     (finding,) = collect.host_findings({}, finished=True, failure=failure)
     assert (finding.found, finding.expected) == (found, expected)
+
+
+def test_the_plan_says_again_what_gpu_info_said_of_one_host():
+    results = {"plan_observed": {"findings": [BAD]}, "verify_result": {"findings": [OK]}}
+    planned = {"findings": [BAD], "plan": {"status": "ok", "torch": {"requirement": "torch==2.13.0"}}}
+    found = collect.host_findings(results, finished=True, failure={}, planned=planned)
+    assert [item.check for item in found] == ["gpu-count", "plan", "matmul"]
 
 
 def test_a_conflict_becomes_a_finding_with_its_remedies():

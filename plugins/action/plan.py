@@ -1,0 +1,121 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of planning: plans all hosts of the play at once, and writes or holds a lock."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing as t
+from pathlib import Path
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import requirement_name, wanted
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import write_atomic
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._compat import lock, wheels
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet import planning
+
+Vars = t.Mapping[str, t.Any]
+
+
+class ActionModule(ActionBase):
+    """Runs once for all hosts of the play; see the documentation of the module of the same name."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        """The plan of every host that was observed, by name."""
+        super().run(tmp, task_vars)
+        _, options = self.validate_argument_spec(
+            argument_spec={"lock": {"type": "path", "default": ""}, "write_lock": {"type": "bool", "default": False}}
+        )
+        facts = task_vars or {}
+        hosts = {name: facts["hostvars"][name] for name in facts["ansible_play_hosts_all"]}
+        observations = {
+            name: found["observed"]
+            for name, variables in hosts.items()
+            if isinstance(found := variables.get("plan_observed"), t.Mapping) and found.get("observed")
+        }
+        planned = planning.plan_hosts(hosts, observations)
+        changed = False
+        if options["lock"]:
+            try:
+                if options["write_lock"]:
+                    changed = self._write(options["lock"], hosts, observations, planned)
+                else:
+                    _hold(options["lock"], hosts, observations, planned)
+            except (lock.LockProblem, OSError) as problem:
+                raise AnsibleActionFail(f"{options['lock']}: {problem}") from problem
+        return {
+            "changed": changed,
+            "hosts": {
+                name: {**dataclasses.asdict(item), "findings": [finding.to_dict() for finding in item.findings]}
+                for name, item in planned.items()
+            },
+        }
+
+    def _write(self, path: str, hosts: Vars, observations: Vars, planned: t.Mapping[str, planning.Planned]) -> bool:
+        """Find the wheels of every plan and write the lock; False where it is there already."""
+        found: dict[tuple[t.Any, ...], list[str]] = {}
+        locked: dict[str, lock.Locked] = {}
+        for name, item in planned.items():
+            if item.plan.get("status") != "ok":
+                raise lock.LockProblem(f"nothing is locked while {name} has no plan: {item.msg}")
+            target = _target(hosts[name], observations[name], item.plan)
+            requirements = _requirements(hosts[name], item.plan)
+            key = (target, *requirements)
+            if key not in found:
+                found[key] = wheels.resolve(target, requirements)
+            locked[name] = {"plan": item.plan, "target": _cells(target), "wheels": found[key]}
+        # Ansible's own kinds of text carry where they come from; a lock holds plain text.
+        text = lock.build(json.loads(json.dumps(locked)))
+        file = Path(path)
+        if file.exists() and file.read_text(encoding="utf-8") == text:
+            return False
+        if not self._play_context.check_mode:
+            write_atomic(str(file.absolute()), text)
+        return True
+
+
+def _hold(path: str, hosts: Vars, observations: Vars, planned: t.Mapping[str, planning.Planned]) -> None:
+    """Give every plan the wheels of the lock, or say how it is not what was locked."""
+    text = Path(path).read_text(encoding="utf-8")
+    for name, item in planned.items():
+        if item.plan.get("status") != "ok":
+            continue
+        target = _cells(_target(hosts[name], observations[name], item.plan))
+        differences, lines = lock.check(text, name, item.plan, target)
+        if differences:
+            item.msg = f"the plan is not what {path} holds: " + "; ".join(lock.describe(differences))
+        else:
+            item.plan["torch"]["wheels"] = lines
+
+
+def _target(variables: Vars, seen: Vars, plan: Vars) -> wheels.Target:
+    host = seen["host"]
+    _, options = planning.wishes(variables, seen, plan["accelerator"])
+    isolated = variables.get("pytorch_pip_isolated", True)
+    index = str(variables.get("pytorch_index_url") or plan["torch"].get("index_url") or "")
+    return wheels.Target(
+        python=str(options["python"]),
+        arch=str(host["arch"]),
+        glibc=str(host["glibc"]),
+        # Beside the settings of this machine, the plan's index is one more and does not replace theirs.
+        index_url=index if isolated else "",
+        extra_index_urls=() if isolated or not index else (index,),
+        settings=not isolated,
+    )
+
+
+def _cells(target: wheels.Target) -> dict[str, str]:
+    return {"python": ".".join(target.python.split(".")[:2]), "arch": target.arch, "glibc": target.glibc}
+
+
+def _requirements(variables: Vars, plan: Vars) -> list[str]:
+    """What the role pytorch would ask for, with the plan's bounds on what is among it."""
+    want = wanted(plan, packages=variables.get("pytorch_packages") or ["numpy"])
+    names = {requirement_name(line) for line in want.requirements}
+    return [*want.requirements, *(line for line in want.constraints if requirement_name(line) in names)]
