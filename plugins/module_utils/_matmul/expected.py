@@ -45,3 +45,22 @@ def peak_tflops(capability: str, multiprocessors: int, sm_mhz: float) -> t.Optio
     """The most that half-precision tensor cores do at this clock, None where the rate of the chip is not known."""
     rate = HALF_FLOPS_A_CLOCK.get(capability)
     return None if rate is None else rate * multiprocessors * sm_mhz * 1e6 / 1e12
+
+
+#: Under this share of the usual bus bandwidth the fast way between the GPUs is not in use. Our judgement.
+BUS_FLOOR = 0.7
+
+#: GB/s of all-reduce over all GPUs of one host, by product and count: the least that a public health check lets pass at
+#: 8 to 16 GiB. Source: Azure/azurehpc-health-checks, check_nccl_allreduce in conf/nd96*.conf and nd40*.conf.
+_BUS_BANDWIDTH: t.Sequence[t.Tuple[str, int, float]] = (
+    (r"H200", 8, 431.0),
+    (r"H100 80GB HBM3", 8, 460.0),
+    (r"A100-SXM", 8, 228.0),
+    (r"V100-SXM2", 8, 110.0),
+    (r"H100 NVL", 2, 208.0),
+)
+
+
+def bus_bandwidth(name: str, count: int) -> t.Optional[float]:
+    """What all-reduce over ``count`` GPUs of this product name usually reaches, None where nobody published it."""
+    return next((rate for pattern, gpus, rate in _BUS_BANDWIDTH if gpus == count and re.search(pattern, name)), None)

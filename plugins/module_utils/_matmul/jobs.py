@@ -104,3 +104,16 @@ def _exact(kind: str, name: str) -> t.Iterator[t.Dict[str, t.Any]]:
         for turn, shape in enumerate(_EXACT_SHAPES[kind]):
             values = widest(form, shape[2], turn)
             yield _product(name, shape, 100 + turn, output=form.output, terms=values.terms, p=values.p, q=values.q)
+
+
+def together(kind: str, level: str, limit: float) -> t.Dict[str, t.Any]:
+    """What all devices do together. ``limit``: seconds for it."""
+    top = 24 if kind == "cpu" else 28 if level == "quick" else 30
+    return {
+        "gpus": kind == "cuda",
+        "limit": limit,
+        "sizes": [1 << power for power in range(10, top, 6 if level == "quick" else 2)] + [1 << top],
+        "warmup": 2 if kind == "cpu" else 5,
+        "iterations": 5 if kind == "cpu" else 20,
+        "peer_bytes": 256 << 20,
+    }

@@ -13,19 +13,22 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import en
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, Subject
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import (
     choose,
+    collective,
     compute,
     counters,
-    device,
     jobs,
     judge,
     pace,
     products,
     speed,
     survey,
+    together,
     wire,
 )
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import device as device_module
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.results import Device
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.supervise import (
+    RANK_BOOT,
     Outcome,
     Source,
     Supervisor,
@@ -62,7 +65,7 @@ class Settings:
 
 def worker_source() -> Source:
     """All that a worker runs."""
-    parts = (wire, survey, device, counters, products, speed, compute)
+    parts = (wire, survey, device_module, counters, products, speed, compute)
     return sources([part.__name__ for part in parts])
 
 
@@ -116,7 +119,39 @@ def prove(settings: Settings, source: t.Optional[Source] = None) -> t.Tuple[t.Di
     if choice.kind == "cuda":
         found = _with_loaded(found, proof, devices, report, settings.python)
     proof["devices"] = [_device(device) for device in devices]
+    if len(devices) > 1:
+        found += _together(settings, choice.kind, devices, proof)
     return proof, found
+
+
+def _together(settings: Settings, kind: str, devices: t.Sequence[Device], proof: t.Dict[str, t.Any]) -> t.List[Finding]:
+    """What the devices do together, where each is well alone."""
+    idle = [device for device in devices if device.ended != "done" or device.named("busy")]
+    if idle:
+        reason = f"{', '.join(device.subject.key for device in idle)} did not finish alone"
+        return [Finding("collective-run", "not_applicable", reason=reason)]
+    if any(" MIG " in f" {device.name} " for device in devices):
+        return [Finding("collective-run", "not_applicable", reason="NCCL does not join MIG instances of one GPU")]
+    source = sources([part.__name__ for part in (wire, device_module, collective)])
+    job = {
+        "ranks": len(devices),
+        "rank_code": RANK_BOOT,
+        "rank": {"modules": source, "call": "main", **jobs.together(kind, settings.level, settings.timeout)},
+    }
+    env = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+    if kind == "cuda":
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(device.key for device in devices)
+    before, after = jobs.phases(settings.timeout)
+    supervisor = Supervisor(
+        settings.python, source, import_limit=settings.import_timeout, before=before + after, after=after
+    )
+    outcome = supervisor.run([Worker("together", job, call="launch", env=env)])[0]
+    result = together.Result(kind, f"{len(devices)} x {devices[0].name}", outcome.ended, outcome.events, outcome.stderr)
+    proof["together"] = {
+        name: [{key: value for key, value in event.items() if key != "event"} for event in result.named(name)]
+        for name in ("allreduce", "peer", "training")
+    }
+    return together.judge_together(result)
 
 
 def _supervisor(settings: Settings, source: Source) -> Supervisor:

@@ -28,10 +28,10 @@ _POLL_S = 0.01
 _STDERR_KEPT = 4000
 _LINE_LIMIT = 1 << 20
 
-#: Makes the modules that the first line of stdin brings, then calls ``main`` (or another function) of the last.
-BOOT = """
+#: Makes the modules that ``first`` brings, then calls ``main`` (or another function) of the last.
+RANK_BOOT = """
 import json, sys, types
-job = json.loads(sys.stdin.readline())
+job = json.loads(first)
 for name, text in job.pop("modules"):
     parts = name.split(".")
     for end in range(1, len(parts)):
@@ -43,6 +43,8 @@ for name, text in job.pop("modules"):
     exec(compile(text, name, "exec"), module.__dict__)
 getattr(module, job.pop("call"))(job)
 """
+#: The same for a worker, whose first line of stdin it is.
+BOOT = "import sys\nfirst = sys.stdin.readline()" + RANK_BOOT
 
 Source = t.Sequence[t.Tuple[str, str]]
 

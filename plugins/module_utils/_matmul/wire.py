@@ -25,7 +25,8 @@ class Wire:
 
     def __init__(self) -> None:
         # Libraries print to descriptor 1 as they like: keep the line for ourselves, send theirs to stderr.
-        self._out = os.fdopen(os.dup(1), "w")
+        self.descriptor = os.dup(1)
+        self._out = os.fdopen(self.descriptor, "w")
         os.dup2(2, 1)
 
     def emit(self, event: str, **fields: t.Any) -> None:

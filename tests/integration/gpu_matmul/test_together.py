@@ -1,0 +1,114 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Four ranks under the real torchrun, one of them with a fault."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import collective, device, jobs, wire
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.supervise import (
+    RANK_BOOT,
+    Supervisor,
+    Worker,
+    sources,
+)
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.together import Result, judge_together
+
+MINE = "int(os.environ.get('RANK', -1)) == 2"
+CRASH = f"""
+def peers(group, job, wire):
+    if {MINE}:
+        os.kill(os.getpid(), 11)
+    group.dist.barrier()
+"""
+HANG = f"""
+def peers(group, job, wire):
+    if {MINE}:
+        time.sleep(1000)
+    group.dist.barrier()
+"""
+WRONG_SUM = f"""
+_init = Group.__init__
+def _changed(self, *arguments):
+    _init(self, *arguments)
+    real = self.dist.all_reduce
+    def all_reduce(tensor, **more):
+        real(tensor, **more)
+        if {MINE} and tensor.numel() > 256:
+            tensor[77] += 1
+    class Dist:
+        def __getattr__(_self, name):
+            return all_reduce if name == "all_reduce" else getattr(real_dist, name)
+    real_dist, self.dist = self.dist, Dist()
+Group.__init__ = _changed
+"""
+OTHER_GRADIENT = f"""
+_same = Group.same_everywhere
+def _changed(self, values):
+    if {MINE}:
+        values = [values[0] + 1e-7, *values[1:]]
+    return _same(self, values)
+Group.same_everywhere = _changed
+"""
+
+
+@pytest.fixture
+def together(torch_python):
+    """What four ranks do, with ``fault`` after the code of each."""
+
+    def run(fault="", limit=60.0):
+        source = list(sources([part.__name__ for part in (wire, device, collective)]))
+        source[-1] = (source[-1][0], source[-1][1] + fault)
+        job = {
+            "ranks": 4,
+            "rank_code": RANK_BOOT,
+            "rank": {"modules": source, "call": "main", **jobs.together("cpu", "quick", limit)},
+        }
+        env = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        supervisor = Supervisor(torch_python, source, before=limit, after=limit)
+        outcome = supervisor.run([Worker("together", job, call="launch", env=env)])[0]
+        return {item.check: item for item in judge_together(Result("cpu", "CPU", outcome.ended, outcome.events))}
+
+    return run
+
+
+def ranks(python):
+    """Command lines of ranks of that interpreter which are still there."""
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if line.startswith(f"{python} -I -c first")]
+
+
+def test_four_ranks_are_well_and_leave_nothing_behind(together, torch_python):
+    before = set(Path(tempfile.gettempdir()).glob("torchelastic*"))
+    found = together()
+    assert {item.state for item in found.values()} == {"ok"}
+    assert set(found) == {
+        "collective-run",
+        "allreduce",
+        "training-ddp-bfloat16",
+        "training-ddp-float16",
+        "training-fully-shard",
+    }
+    assert set(Path(tempfile.gettempdir()).glob("torchelastic*")) == before
+    assert not ranks(torch_python)
+
+
+@pytest.mark.parametrize(
+    "fault, limit, check, name",
+    [
+        pytest.param(CRASH, 60, "collective-run", "crash", id="crash"),
+        pytest.param(HANG, 12, "collective-run", "hang", id="hang"),
+        pytest.param(WRONG_SUM, 60, "allreduce", "mismatch", id="wrong-sum"),
+        pytest.param(OTHER_GRADIENT, 60, "training-ddp-bfloat16", "training", id="gradient"),
+    ],
+)
+def test_a_fault_of_one_rank_is_found(together, torch_python, fault, limit, check, name):
+    found = together(fault, limit)
+    assert (found[check].state, found[check].evidence["fault"]) == ("fail", name)
+    assert not ranks(torch_python)
