@@ -177,6 +177,8 @@ def _driver(observed: Observation, gpus: Devices) -> t.List[Finding]:
     if nvml["state"] not in ("no_library", "no_driver"):
         return []
     driver = observed["driver"]
+    if driver["version"] and any(item["how"] == "cgroup" for item in observed["visibility"]["hidden_by"]):
+        return []  # a container without GPUs on a host whose driver is loaded: gpus-hidden says it
     bound = sorted({str(gpu["driver"]) for gpu in gpus if gpu["driver"] and gpu["driver"] != "nvidia"})
     missing = "no libnvidia-ml.so.1" if nvml["state"] == "no_library" else "the module nvidia is not loaded"
     return [
@@ -199,7 +201,7 @@ def _count(observed: Observation, gpus: Devices, policy: Policy) -> Finding:
     present = len(on_bus) or len(observed["gpus"])
     expected, source = _expected(observed, present, policy)
     want = present if expected is None else expected
-    troubled = _troubled(observed, on_bus)
+    troubled = _troubled(observed, gpus)
     nvml = observed["nvml"]
     state, action, reason = "ok", "none", ""
     if present != want:
@@ -216,6 +218,8 @@ def _count(observed: Observation, gpus: Devices, policy: Policy) -> Finding:
         hanging = sum(1 for gpu in observed["gpus"] if gpu["state"] == "timeout")
         state = "unknown" if hidden or want - len(usable) <= hanging else "fail"
         action = "fix configuration" if hidden else "reboot" if state == "unknown" else "drain and inspect"
+        if {gpu["state"] for gpu in observed["gpus"]} - {"ok"} == {"reset_required"}:
+            action = "reset GPU"
         found = f"found {len(usable)}, expected {want}: {', '.join(troubled)}"
     else:
         found = f"{len(usable)} GPUs"
@@ -245,13 +249,14 @@ def _expected(observed: Observation, present: int, policy: Policy) -> t.Tuple[t.
     return count, source
 
 
-def _troubled(observed: Observation, on_bus: t.Sequence[str]) -> t.List[str]:
+def _troubled(observed: Observation, gpus: Devices) -> t.List[str]:
     """GPUs that cannot be used, by address where it is known, with what is the matter."""
     states = {gpu["pci_address"]: gpu["state"] for gpu in observed["gpus"] if gpu["pci_address"]}
+    elsewhere = {gpu["address"]: f"bound to {gpu['driver']}" for gpu in gpus if gpu["driver"] not in (None, "nvidia")}
     nameless = [gpu for gpu in observed["gpus"] if not gpu["pci_address"]]
     named = [
-        f"{address} ({states.get(address, 'not in NVML')})"
-        for address in on_bus or sorted(states)
+        f"{address} ({states.get(address) or elsewhere.get(address, 'not in NVML')})"
+        for address in [gpu["address"] for gpu in gpus] or sorted(states)
         if states.get(address) != "ok"
     ]
     return named + [f"NVML's GPU {gpu['index']} ({gpu['state']})" for gpu in nameless]

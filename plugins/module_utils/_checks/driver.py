@@ -28,7 +28,7 @@ def check(observed: Observation) -> t.List[Finding]:
         ]
     if driver["owner"] == "nobody":
         return []
-    return [_owners(driver), *_libraries(driver), *_mismatch(observed), *_answers(observed)]
+    return [_owners(driver), *_libraries(driver), *_mismatch(observed), *_answers(observed), *_nodes(observed)]
 
 
 def _owners(driver: t.Mapping[str, t.Any]) -> Finding:
@@ -111,5 +111,33 @@ def _answers(observed: Observation) -> t.List[Finding]:
             expected="an answer of NVML",
             action="reboot" if hangs else "drain and inspect",
             reason="no second probe is started while one hangs" if hangs else "",
+        )
+    ]
+
+
+def _nodes(observed: Observation) -> t.List[Finding]:
+    """``/dev/nvidia0`` and so on: a scheduler or a container runtime that starts before them fails (gres.conf)."""
+    if observed["host"]["dxg"] or observed["visibility"]["hidden_by"]:
+        return []
+    bound = [
+        device["address"] for device in observed["pci"] if device["role"] == "gpu" and device["driver"] == "nvidia"
+    ]
+    nodes = observed["visibility"]["device_nodes"]
+    there = [name for name in nodes if name[len("nvidia") :].isdigit()]
+    if not bound:
+        return []
+    missing = [name for name in ("nvidiactl", "nvidia-uvm") if name not in nodes]
+    few = len(there) < len(bound)
+    # nvidia-modprobe makes the last two at their first use, where it is installed with its setuid bit.
+    return [
+        Finding(
+            "device-nodes",
+            "fail" if few else "warn" if missing else "ok",
+            found=f"{len(there)} of {len(bound)} GPUs have a device node"
+            + (f"; /dev/{' and /dev/'.join(missing)} missing" if missing else ""),
+            expected="/dev/nvidia0 and so on for each GPU, /dev/nvidiactl, /dev/nvidia-uvm",
+            action="fix configuration" if few else "none",
+            reason="nvidia-persistenced or nvidia-modprobe makes them; order it before what needs them" if few else "",
+            evidence={"nodes": list(nodes)},
         )
     ]

@@ -64,7 +64,8 @@ def from_stream(sent: child.Stream) -> Answer:
         if index not in known:
             state, text = sent.hung.get(index, NOT_REACHED)
             gpus.append({"index": index, "uuid": None, "pci_address": None, "state": state, "error": text})
-    lost = "; ".join(f"GPU {index}: {sent.hung[index].text}" for index in range(count) if index in sent.hung)
+    places = [(f"GPU {index}" if index < count else "between the GPUs", index) for index in range(count + 1)]
+    lost = "; ".join(f"{place}: {sent.hung[index].text}" for place, index in places if index in sent.hung)
     return {
         "nvml": {"state": "ok", "source": "nvml", "error": lost, **head},
         "gpus": sorted(gpus, key=lambda gpu: int(gpu["index"])),
@@ -108,10 +109,15 @@ def _job(path: t.Optional[str], library: str) -> child.Job:
             emit({"state": _STATES.get(error.value, "error"), "error": str(error)})
             return
         emit(facts.system(nvml))
-        for index in range(nvml.nvmlDeviceGetCount()):
+        count = nvml.nvmlDeviceGetCount()
+        for index in range(count):
             if index not in skip:
                 emit({"at": index})
                 emit({"gpu": facts.gpu(nvml, index)})
+        # One more item, between the GPUs; not where one of them was in trouble, which would cost its time again.
+        if count > 1 and not skip:
+            emit({"at": count})
+            emit({"p2p_read": facts.p2p(nvml, count)})
 
     return job
 

@@ -12,6 +12,7 @@ them came and went.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import types
 import typing as t
 
@@ -51,6 +52,15 @@ CLOCK_REASONS = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clocks_setting",
+}
+#: nvmlDeviceGetP2PStatus.
+P2P = {
+    0: "ok",
+    1: "chipset_not_supported",
+    2: "gpu_not_supported",
+    3: "topology_not_supported",
+    4: "disabled_by_regkey",
+    5: NOT_SUPPORTED,
 }
 VIRTUALIZATION_MODES = {0: "none", 1: "pass_through", 2: "vgpu", 3: "host_vgpu", 4: "host_vsga"}
 FABRIC_STATES = {0: NOT_SUPPORTED, 1: "not_started", 2: "in_progress", 3: "completed"}
@@ -163,6 +173,26 @@ def gpu(nvml: types.ModuleType, index: int) -> Tree:
             # The other parts may still be held by the library: what identifies the GPU is wanted most.
             one.tree["state"] = str(lost)
     return one.tree
+
+
+def p2p(nvml: types.ModuleType, count: int) -> t.List[t.List[t.Optional[str]]]:
+    """Whether one GPU reads another's memory: a square of words by index, None on its diagonal and where unknown."""
+    square: t.List[t.List[t.Optional[str]]] = [[None] * count for _row in range(count)]
+    handles: t.List[t.Any] = []
+    for index in range(count):
+        try:
+            handles.append(nvml.nvmlDeviceGetHandleByIndex(index))
+        except nvml.NVMLError:
+            handles.append(None)
+    for first, second in itertools.combinations(range(count), 2):
+        if handles[first] is None or handles[second] is None:
+            continue
+        try:
+            code = nvml.nvmlDeviceGetP2PStatus(handles[first], handles[second], 0)
+        except nvml.NVMLError:
+            continue
+        square[first][second] = square[second][first] = P2P.get(code)
+    return square
 
 
 def _identity(one: _Gpu) -> None:

@@ -31,8 +31,9 @@ def observe(runner: Runner) -> t.Dict[str, t.Any]:
     machine = part("host", lambda: host.probe(runner), host.UNKNOWN)
     devices: t.List[t.Dict[str, t.Any]] = part("pci", lambda: pci.probe(runner), [])
     driver = part("driver", lambda: owner.probe(runner, machine), owner.UNKNOWN)
-    seen = part("visibility", lambda: visibility.probe(runner), visibility.UNKNOWN)
     answer = part("nvml", lambda: nvml.probe(runner, machine, driver), nvml.UNKNOWN)
+    # Last: NVML's start makes device nodes that are not there yet.
+    seen = part("visibility", lambda: visibility.probe(runner, machine, devices), visibility.UNKNOWN)
     return {
         "schema": SCHEMA,
         "observed_at": _finding.now(),

@@ -17,11 +17,16 @@ SLURM_JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
 SLURM_GPUS = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "GPU_DEVICE_ORDINAL")
 
 
-def probe(runner: Runner) -> t.Dict[str, t.Any]:
+#: What systemd-detect-virt calls containers, and what says so of itself.
+CONTAINERS = frozenset("docker podman lxc lxc-libvirt systemd-nspawn oci kubernetes containerd crio rkt".split())
+
+
+def probe(runner: Runner, host: t.Mapping[str, t.Any], pci: t.Sequence[t.Mapping[str, t.Any]]) -> t.Dict[str, t.Any]:
     """The ``visibility`` part of an Observation."""
     nodes = [name for name in runner.listdir("/dev") if re.match(r"^nvidia(?:\d+|ctl|-uvm)$", name)]
     denied = [name for name in nodes if not runner.access(f"/dev/{name}")]
-    return {"hidden_by": _environment(runner.env) + _cgroup(runner, denied), "device_nodes": nodes, "denied": denied}
+    hidden = _environment(runner.env) + _cgroup(runner, denied) + _container(host, pci, nodes)
+    return {"hidden_by": hidden, "device_nodes": nodes, "denied": denied}
 
 
 def _environment(env: t.Mapping[str, str]) -> t.List[t.Dict[str, str]]:
@@ -46,6 +51,20 @@ def _cgroup(runner: Runner, denied: t.Sequence[str]) -> t.List[t.Dict[str, str]]
         if runner.uid() == 0 or (mode is not None and mode & 0o006 == 0o006):
             refused.append(f"/dev/{name}")
     return [{"how": "cgroup", "found": " ".join(refused)}] if refused else []
+
+
+def _container(
+    host: t.Mapping[str, t.Any], pci: t.Sequence[t.Mapping[str, t.Any]], nodes: t.Sequence[str]
+) -> t.List[t.Dict[str, str]]:
+    """A container shows every PCI device of its host, and the nodes of those alone that it was given."""
+    if host["virtualization"] not in CONTAINERS:
+        return []
+    bound = sum(1 for device in pci if device["role"] == "gpu" and device["driver"] == "nvidia")
+    given = sum(1 for name in nodes if name[len("nvidia") :].isdigit())
+    if given >= bound:
+        return []
+    found = f"{given} of {bound} GPUs have a device node in this container ({host['virtualization']})"
+    return [{"how": "cgroup", "found": found}]
 
 
 #: Of a look that failed: ``errors`` says so, and nothing may be concluded.

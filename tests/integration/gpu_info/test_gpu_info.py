@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import typing as t
 from pathlib import Path
 
@@ -122,7 +121,8 @@ def test_eight_gpus_are_judged_in_time() -> None:
     states = {finding["check"]: finding["state"] for finding in result["findings"]}
     assert states["gpu-count"] == "ok"
     assert "driver-library-mismatch" not in states
-    assert min(observe(*prefix)["seconds"] for _turn in range(3)) < 0.5
+    # This machine may be busy with other things: one quiet moment is enough.
+    assert any(observe(*prefix)["seconds"] < 0.5 for _turn in range(5))
 
 
 @pytest.mark.needs("gcc")
@@ -135,11 +135,71 @@ def test_a_lost_gpu_is_named() -> None:
 
 @pytest.mark.needs("gcc")
 def test_a_call_that_hangs_for_ever_costs_one_gpu() -> None:
-    started = time.monotonic()
-    result = module(
-        *simulated("h100.xml", "--set", "gpu.3.gpu_power_readings.current_power_limit=@hang"), gpus_expected=8
-    )
-    assert time.monotonic() - started < 5
-    assert [gpu["state"] for gpu in result["observed"]["gpus"]] == ["ok"] * 3 + ["timeout"] + ["ok"] * 4
-    (finding,) = (finding for finding in result["findings"] if finding["check"] == "gpu-count")
-    assert finding["state"] == "unknown"
+    seen = observe(*simulated("h100.xml", "--set", "gpu.3.gpu_power_readings.current_power_limit=@hang"))
+    assert [gpu["state"] for gpu in seen["observed"]["gpus"]] == ["ok"] * 3 + ["timeout"] + ["ok"] * 4
+    assert seen["seconds"] < 5
+
+
+#: What a scenario makes of the machine: settings, and what must be seen of it.
+FAULTS: t.Dict[str, t.Tuple[t.List[str], t.Callable[[t.Dict[str, t.Any]], t.Any], t.Any]] = {
+    "no GPU in NVML": (
+        ["--set", "devices=0"],
+        lambda seen: (seen["nvml"]["state"], seen["gpus"], sum(one["role"] == "gpu" for one in seen["pci"])),
+        ("ok", [], 8),
+    ),
+    "16 GPUs": (["--gpus", "16"], lambda seen: [gpu["index"] for gpu in seen["gpus"]], list(range(16))),
+    "the module is not loaded": (
+        ["--set", "driver_loaded=no"],
+        lambda seen: (seen["nvml"]["state"], seen["driver"]["version"], seen["gpus"]),
+        ("no_driver", "", []),
+    ),
+    "library of another version": (
+        ["--set", "library_version=580.178"],
+        lambda seen: (seen["nvml"]["state"], seen["driver"]["version"], seen["driver"]["library_version"]),
+        ("mismatch", "580.105.08", "580.178"),
+    ),
+    "NVML's start fails": (
+        ["--set", "init=@error 999"],
+        lambda seen: (seen["nvml"]["state"], seen["nvml"]["error"]),
+        ("error", "Unknown Error"),
+    ),
+    "NVML's start hangs": (
+        ["--set", "init=@hang"],
+        lambda seen: (seen["nvml"]["state"], seen["nvml"]["error"]),
+        ("timeout", "no answer within 2 s"),
+    ),
+    "a GPU that asks for a reset": (
+        ["--set", "gpu.2.fb_memory_usage.total=@error 16"],
+        lambda seen: [gpu["state"] for gpu in seen["gpus"]],
+        ["ok"] * 2 + ["reset_required"] + ["ok"] * 5,
+    ),
+    "counters that nobody knows": (
+        ["--set", "gpu.0.ecc_errors.volatile.dram_uncorrectable=@unknown"],
+        lambda seen: [gpu["ecc"]["volatile"]["dram_uncorrected"] for gpu in seen["gpus"][:2]],
+        [None, 0],
+    ),
+    "a driver without a call": (
+        ["--without", "nvmlDeviceGetMarginTemperature"],
+        lambda seen: "margin_c" in seen["gpus"][0]["temperature"],
+        False,
+    ),
+    "a name with odd characters": (
+        ["--set", "gpu.0.product_name=NVIDIA \N{REPLACEMENT CHARACTER}<H100> & \u00e9"],
+        lambda seen: seen["gpus"][0]["name"],
+        "NVIDIA \N{REPLACEMENT CHARACTER}<H100> & \u00e9",
+    ),
+    "links between the GPUs": (
+        [],
+        lambda seen: (seen["nvml"]["p2p_read"][0][:2], seen["gpus"][0]["nvlink"]["active"]),
+        ([None, "ok"], 18),
+    ),
+}
+
+
+@pytest.mark.needs("gcc")
+@pytest.mark.parametrize("name", FAULTS)
+def test_simulated_fault(name: str) -> None:
+    settings, look, wanted = FAULTS[name]
+    seen = observe(*simulated("h100.xml", *settings))["observed"]
+    assert seen["errors"] == {}
+    assert look(seen) == wanted

@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import run
 if len(sys.argv) > 2:
     with open(sys.argv[2] + "/cgroup.procs", "w") as file:
         file.write("0")
-json.dump(visibility.probe(runner.Runner(sys.argv[1], {})), sys.stdout)
+json.dump(visibility.probe(runner.Runner(sys.argv[1], {}), {"virtualization": "none"}, []), sys.stdout)
 """
 
 

@@ -52,6 +52,7 @@ def host(
     states: t.Sequence[str] = (),
     errors: t.Optional[t.Dict[str, str]] = None,
     virtualization: str = "none",
+    module: str = "",
 ) -> t.Dict[str, t.Any]:
     """An Observation as far as the decision reads it; every GPU of ``pci`` is shown by NVML unless stated."""
     on_bus = [entry["address"] for entry in pci if entry["role"] == "gpu"]
@@ -63,7 +64,7 @@ def host(
     return {
         "host": {"dxg": dxg, "virtualization": virtualization},
         "pci": list(pci),
-        "driver": {"owner": "package"},
+        "driver": {"owner": "package", "version": module},
         "nvml": {"state": state, "error": ""},
         "gpus": [
             {"index": index, "pci_address": addresses[index], "state": states[index] if index < len(states) else "ok"}
@@ -249,6 +250,29 @@ HOSTS: t.Dict[str, t.Tuple[t.Any, Policy, str, t.Dict[str, str]]] = {
         "cuda",
         {"gpu-count": "unknown"},
     ),
+    "one waits for a reset": (
+        host(gpus(8), states=["ok"] * 3 + ["reset_required"]),
+        Policy(gpus_expected=8),
+        "cuda",
+        {"gpu-count": "fail"},
+    ),
+    "one of 8 is given to a virtual machine": (
+        host([*gpus(7), device("0000:80:00.0", "10de:2330", "0302", "vfio-pci")], shown=7),
+        Policy(gpus_expected=8),
+        "cuda",
+        {"gpu-count": "fail"},
+    ),
+    "a container without GPUs on a GPU host": (
+        host(
+            gpus(8),
+            nvml="no_library",
+            module="570.158.01",
+            hidden=[("cgroup", "0 of 8 GPUs have a device node in this container (docker)")],
+        ),
+        Policy(AUTO),
+        "cuda",
+        {"gpu-count": "unknown", "gpus-hidden": "unknown"},
+    ),
     "one hangs and one is lost": (
         host(gpus(8), states=["lost", "timeout"]),
         Policy(gpus_expected=8),
@@ -383,6 +407,7 @@ def test_refused_or_lacking_hosts_are_never_ready(name: str) -> None:
         ("7 of 8 in NVML", "gpu-count", ["found 7, expected 8", "0000:17:00.0"]),
         ("one of 8 lost", "gpu-count", ["found 7, expected 8", "0000:13:00.0", "lost"]),
         ("one of 8 hangs", "gpu-count", ["found 7, expected 8", "0000:13:00.0", "timeout"]),
+        ("one of 8 is given to a virtual machine", "gpu-count", ["0000:80:00.0 (bound to vfio-pci)"]),
         ("auto, AMD MI300X", "foreign-accelerator", ["AMD 1002:74a1", "0000:41:00.0"]),
         ("bound to nouveau", "gpu-without-driver", ["nouveau", "libnvidia-ml.so.1"]),
         ("auto, inside a Slurm job", "accelerator-present", ["slurm", "job 17"]),

@@ -25,6 +25,10 @@ def host(
     nvml: str = "ok",
     error: str = "",
     errors: t.Optional[t.Dict[str, str]] = None,
+    bound: int = 0,
+    nodes: t.Sequence[str] = (),
+    hidden: bool = False,
+    dxg: bool = False,
 ) -> t.Dict[str, t.Any]:
     return {
         "driver": {
@@ -34,6 +38,9 @@ def host(
             "library_version": libraries[0]["version"] if libraries else "",
             "libraries": list(libraries),
         },
+        "host": {"dxg": dxg},
+        "pci": [{"address": f"0000:{bus:02x}:00.0", "role": "gpu", "driver": "nvidia"} for bus in range(bound)],
+        "visibility": {"hidden_by": [{"how": "cgroup", "found": ""}] if hidden else [], "device_nodes": list(nodes)},
         "nvml": {"state": nvml, "error": error},
         "errors": errors or {},
     }
@@ -64,6 +71,21 @@ HOSTS: t.Dict[str, t.Tuple[t.Dict[str, t.Any], t.List[t.Tuple[str, str, str]]]] 
     "WSL, whose files name no version": (host("wsl", [], "", [library("")], "ok"), [OK]),
     "a hang": (host(nvml="timeout", error="no answer"), [OK, ("driver-answers", "unknown", "reboot")]),
     "an error": (host(nvml="error", error="Unknown Error"), [OK, ("driver-answers", "unknown", "drain and inspect")]),
+    "every node": (
+        host(bound=2, nodes=["nvidia-uvm", "nvidia0", "nvidia1", "nvidiactl"]),
+        [OK, ("device-nodes", "ok", "none")],
+    ),
+    "nodes that their first use makes": (
+        host(bound=2, nodes=["nvidia0", "nvidia1", "nvidiactl"]),
+        [OK, ("device-nodes", "warn", "none")],
+    ),
+    "a node too few": (
+        host(bound=2, nodes=["nvidia-uvm", "nvidia0", "nvidiactl"]),
+        [OK, ("device-nodes", "fail", "fix configuration")],
+    ),
+    "no node at all": (host(bound=1), [OK, ("device-nodes", "fail", "fix configuration")]),
+    "nodes that a cgroup hides": (host(bound=2, nodes=["nvidia0"], hidden=True), [OK]),
+    "WSL has no nodes": (host("wsl", [], "", [], dxg=True, bound=0), [OK]),
     "the package database does not answer": (
         host(errors={"driver": "OSError: rpm -qf: no answer within the time limit"}),
         [("driver-owners", "unknown", "fix configuration")],
