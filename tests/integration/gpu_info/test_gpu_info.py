@@ -140,6 +140,25 @@ def test_a_call_that_hangs_for_ever_costs_one_gpu() -> None:
     assert seen["seconds"] < 5
 
 
+@pytest.mark.needs("gcc")
+def test_ten_at_once_with_a_stuck_driver() -> None:
+    """The process is in uninterruptible sleep, as with a driver that never comes back; the others keep out of it."""
+    ten = (
+        "import subprocess, sys\n"
+        "command = [sys.executable, '-c', sys.argv[1]]\n"
+        "probes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _turn in range(10)]\n"
+        "print('[' + ','.join(probe.communicate()[0].decode() for probe in probes) + ']')\n"
+    )
+    prefix = simulated("h100.xml", "--set", "init=@stuck")
+    answers = t.cast("list[dict[str, t.Any]]", run([*prefix, sys.executable, "-c", ten, OBSERVE]))
+    assert [answer["observed"]["nvml"]["state"] for answer in answers] == ["timeout"] * 10
+    errors = sorted(answer["observed"]["nvml"]["error"] for answer in answers)
+    (stuck,) = {error.split("process ")[1].split()[0].rstrip(",") for error in errors}
+    assert sum("cannot be ended" in error for error in errors) == 1
+    assert sum(f"a probe still waits for the driver (process {stuck}" in error for error in errors) == 9
+    assert max(answer["seconds"] for answer in answers) < 5
+
+
 #: What a scenario makes of the machine: settings, and what must be seen of it.
 FAULTS: t.Dict[str, t.Tuple[t.List[str], t.Callable[[t.Dict[str, t.Any]], t.Any], t.Any]] = {
     "no GPU in NVML": (

@@ -66,6 +66,7 @@ def enter(folder: Path) -> None:
     for name in ("sys", "proc/driver", "dev"):
         _mount(folder / name, Path("/", name))
     _commands(folder)
+    _probes(folder)
     if (folder / "lib/stuck").is_dir():
         _start_stuck(folder)
     if (folder / "ld.so.cache").exists():
@@ -73,6 +74,16 @@ def enter(folder: Path) -> None:
     if user != 0:
         _check(_libc.unshare(NEW_USER), "unshare")
         _map(user, 0, group, 0)
+
+
+def _probes(folder: Path) -> None:
+    """Probes of this machine and of others do not wait for each other: see plugins/module_utils/_probe/child.py."""
+    ours = folder / "run"
+    ours.mkdir(exist_ok=True)
+    if os.getuid() == 0 and os.access("/run", os.W_OK):
+        Path("/run/gpufleet").mkdir(exist_ok=True)
+        _mount(ours, Path("/run/gpufleet"))
+    os.environ["XDG_RUNTIME_DIR"] = str(ours)
 
 
 def _start_stuck(folder: Path) -> None:
