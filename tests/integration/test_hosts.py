@@ -52,6 +52,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Fleet]:
                 "ansible_host": good,
                 "pytorch_python": "/opt/research/bin/python",
                 "pytorch_version": "2.6.0",
+                "verify_cpu_workers": 1,
             },
             "full": {**reach, "ansible_host": full},
             "gone": {"ansible_host": "127.0.0.1", "ansible_port": 1},
@@ -59,6 +60,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Fleet]:
         own = {
             "ansible_python_interpreter": "/usr/bin/python3",
             "gpufleet_accelerator": "auto",
+            "plan_scope": "host",
             "pytorch_version": "2.13.0",
             "pytorch_pip_isolated": False,
         }
