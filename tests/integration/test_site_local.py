@@ -112,7 +112,11 @@ def test_a_users_environment_is_proved_and_never_changed(place):
     before = sorted((str(path), path.lstat().st_mtime_ns) for path in (place / "venv").rglob("*") if path.is_file())
     python = str(place / "venv" / "bin" / "python")
     code, output, report = play(
-        place, "site", pytorch_python=python, pytorch_venv=str(place / "other"), gate_directory=str(place / "other-state")
+        place,
+        "site",
+        pytorch_python=python,
+        pytorch_venv=str(place / "other"),
+        gate_directory=str(place / "other-state"),
     )
     assert code == 0, output
     assert report["ok"] is True
@@ -191,7 +195,10 @@ def test_an_unreachable_host_beside_a_fine_one(place, tmp_path):
     inventory.write_text(
         "all:\n  hosts:\n    gone: {ansible_host: 127.0.0.1, ansible_port: 1, ansible_connection: ssh}\n"
     )
-    for limit, expected in (("localhost,gone", {"localhost": "ready", "gone": "unknown"}), ("gone", {"gone": "unknown"})):
+    for limit, expected in (
+        ("localhost,gone", {"localhost": "ready", "gone": "unknown"}),
+        ("gone", {"gone": "unknown"}),
+    ):
         code, output, report = play(place, "site", "-i", str(inventory), "--limit", limit)
         assert code != 0, output
         states = {name: report["hosts"][name]["state"] for name in expected}

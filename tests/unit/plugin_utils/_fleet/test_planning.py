@@ -1,0 +1,149 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plans of a play's hosts together: a table of fleets, and what each host is told."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet.planning import plan_hosts, wishes
+
+H100, P100 = "NVIDIA H100 80GB HBM3", "Tesla P100-PCIE-16GB"
+
+
+def host(gpus=8, name=H100, driver="580.95.05", **more):
+    """What gpu_info sees of an Ubuntu host with so many GPUs and a driver of its packages."""
+    pci = [
+        {
+            "address": f"0000:{number:02x}:00.0",
+            "vendor": "10de",
+            "device": "2330",
+            "class": "0302",
+            "driver": "nvidia",
+            "role": "gpu",
+        }
+        for number in range(1, gpus + 1)
+    ]
+    return {
+        "observed_at": "2026-12-01T00:00:00Z",
+        "host": {
+            "os": {"id": "ubuntu", "version": "24.04"},
+            "kernel": "6.8.0-50-generic",
+            "arch": "x86_64",
+            "glibc": "2.39",
+            "python": "3.12.3",
+            "virtualization": "none",
+            "secure_boot": "disabled",
+            "dxg": False,
+        },
+        "pci": pci,
+        "driver": {"owner": "package", "version": driver, "library_version": driver, "kernel_module": "open"},
+        "nvml": {"state": "ok", "source": "nvml", "error": ""},
+        "gpus": [
+            {"index": number, "uuid": f"GPU-{number}", "pci_address": device["address"], "name": name, "state": "ok"}
+            for number, device in enumerate(pci)
+        ],
+        "visibility": {"hidden_by": [], "device_nodes": [], "denied": []},
+        "environment": {},
+        "baseline_gpus": None,
+        "errors": {},
+        **more,
+    }
+
+
+def bare(**more):
+    """A machine on which nothing speaks for a GPU."""
+    nothing = {"owner": "nobody", "version": "", "library_version": "", "kernel_module": ""}
+    nvml = {"state": "no_library", "source": "none", "error": ""}
+    return {**host(0), "driver": nothing, "nvml": nvml, **more}
+
+
+def planned(observations, **variables):
+    return plan_hosts({name: dict(variables) for name in observations}, observations)
+
+
+def test_alike_hosts_get_one_plan():
+    found = planned({f"gpu{number}": host() for number in range(4)}, pytorch_version="2.13.0")
+    assert {item.plan["torch"]["requirement"] for item in found.values()} == {"torch==2.13.0+cu130"}
+    assert all(item.accelerator == "cuda" and not item.msg for item in found.values())
+
+
+@pytest.mark.parametrize(
+    ("counts", "failing"),
+    [
+        ({"a": 8, "b": 8, "c": 8}, set()),
+        ({"a": 8, "b": 8, "c": 7}, {"c"}),
+        ({"a": 8, "b": 7}, set()),
+    ],
+)
+def test_a_host_is_measured_against_most_of_its_group(counts, failing):
+    found = planned({name: host(count) for name, count in counts.items()}, pytorch_version="2.13.0")
+    assert {name for name, item in found.items() for finding in item.findings if finding.state == "fail"} == failing
+
+
+def test_what_the_user_states_counts_more_than_the_group():
+    found = planned({name: host(8) for name in "abc"}, pytorch_version="2.13.0", gpus_expected=4)
+    assert all(any(finding.check == "gpu-count" for finding in item.findings) for item in found.values())
+    found = planned({name: host(4) for name in "abc"}, pytorch_version="2.13.0", gpus_expected=4)
+    assert not any(finding.state == "fail" for item in found.values() for finding in item.findings)
+
+
+@pytest.mark.parametrize(
+    ("observed", "variables", "accelerator"),
+    [
+        (bare(), {"gpufleet_accelerator": "auto"}, "cpu"),
+        (bare(), {}, "refuse"),
+        (bare(), {"gpufleet_accelerator": "auto", "gpus_expected": 8}, "refuse"),
+        (bare(baseline_gpus=8), {"gpufleet_accelerator": "auto"}, "refuse"),
+        (bare(errors={"expected": "truncated"}), {"gpufleet_accelerator": "auto"}, "refuse"),
+        (host(), {"gpufleet_accelerator": "auto"}, "cuda"),
+    ],
+)
+def test_a_gpu_host_never_becomes_a_cpu_host(observed, variables, accelerator):
+    (found,) = planned({"one": observed}, pytorch_version="2.13.0", **variables).values()
+    assert found.accelerator == accelerator
+    assert bool(found.msg) is (accelerator == "refuse")
+    assert found.plan.get("accelerator") == (None if accelerator == "refuse" else accelerator)
+
+
+def test_hosts_that_share_no_jobs_are_planned_apart():
+    observations = {"old": host(name=P100, driver="535.288.01"), "new": host()}
+    hosts = {
+        "old": {"pytorch_version": "2.9.0", "plan_group": "p100"},
+        "new": {"pytorch_version": "2.9.0", "plan_group": "h100"},
+    }
+    found = plan_hosts(hosts, observations)
+    assert found["old"].plan["torch"]["variant"] == "cu126"
+    assert found["new"].plan["torch"]["variant"] == "cu128"
+
+
+def test_every_conflict_is_told_at_once():
+    found = planned({"a": host(driver="470.256.02", driver_policy="keep"), "b": host()}, pytorch_version="2.99.0")
+    assert all("unknown-torch" in item.msg for item in found.values())
+
+
+@pytest.mark.parametrize(
+    ("variables", "environment", "torch", "options"),
+    [
+        ({}, {}, "latest", {"python": "3.12.3"}),
+        ({"pytorch_version": "2.13.0"}, {"python_version": "3.11.2"}, "2.13.0", {"python": "3.11"}),
+        (
+            {"pytorch_python": "/opt/conda/bin/python"},
+            {"python_version": "3.11.2", "torch_version": "2.9.1+cu128", "torch_cuda": "12.8"},
+            "2.9.1",
+            {"python": "3.11", "cuda": "12.8"},
+        ),
+        (
+            {"pytorch_python": "/opt/conda/bin/python", "pytorch_version": "2.13.0"},
+            {"python_version": "3.11.2", "torch_version": "2.13.0+cpu", "torch_cuda": None},
+            "2.13.0",
+            {"python": "3.11"},
+        ),
+    ],
+)
+def test_wishes(variables, environment, torch, options):
+    asked, given = wishes(variables, host(environment=environment), "cuda")
+    assert asked == torch
+    assert {key: given[key] for key in options} == options
+    assert given["accelerator"] == "cuda"
+    assert ("cuda" in given) is ("cuda" in options)
