@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ensurepip
 import importlib.util
 import os
 import sysconfig
@@ -54,10 +53,10 @@ class ActionModule(ActionBase):
 
 def _bring(action: ActionModule, python: str) -> str:
     """Bring the controller's pip to the host; the path there, empty where the controller has none for that Python."""
-    folders = [
-        Path(ensurepip.__path__[0], "_bundled"),
-        Path(sysconfig.get_config_var("WHEEL_PKG_DIR") or "/nonexistent"),
-    ]
+    folders = [Path(sysconfig.get_config_var("WHEEL_PKG_DIR") or "/nonexistent")]
+    ensurepip = importlib.util.find_spec("ensurepip")
+    if ensurepip and ensurepip.origin:  # Debian splits it off from Python
+        folders.append(Path(ensurepip.origin).with_name("_bundled"))
     with tempfile.TemporaryDirectory() as made:
         wheels = [str(path) for folder in folders for path in folder.glob("pip-*.whl")]
         spec = importlib.util.find_spec("pip")
