@@ -50,7 +50,7 @@ def installed(host: Host) -> Driver | None:
     if not host.installed:
         return None
     wish = host.request.driver_policy
-    if wish.isdigit() and int(wish) != host.installed[0] and not host.fixed_driver:
+    if wish.isdigit() and int(wish) != host.installed[0]:
         return None
     flavour = host.request.driver_flavour
     if not flavour:

@@ -60,10 +60,15 @@ def _check(asked: Host, proposals: tuple[_Proposal, ...]) -> Remedy | None:
     for proposal in proposals:
         changes |= proposal.changes
     request = dataclasses.replace(asked.request, **changes)
-    outcome = resolve(host(request, asked.data))
+    outcome = resolve(host(request, asked.data), explain=False)
     if outcome.best is None:
         return None
     return Remedy(", and ".join(proposal.says(outcome) for proposal in proposals), request)
+
+
+def _works(asked: Host, changes: dict[str, t.Any]) -> bool:
+    changed = host(dataclasses.replace(asked.request, **changes), asked.data)
+    return resolve(changed, explain=False).best is not None
 
 
 def _proposals(outcome: Outcome) -> t.Iterator[_Proposal]:
@@ -116,7 +121,7 @@ def _drivers(asked: Host, rules: set[str]) -> t.Iterator[_Proposal]:
         older = [row for row in asked.data.branches.values() if row.branch < asked.installed[0]]
         for row in sorted(older, key=lambda row: (not row.supported, -row.branch)):
             changes: dict[str, t.Any] = {"driver_policy": str(row.branch), "kernel_module": "auto"}
-            if resolve(host(dataclasses.replace(request, **changes), asked.data)).best:
+            if _works(asked, changes):
                 step = f"(driver_policy: '{row.branch}')"
                 yield _Proposal(changes, lambda o, step=step: f"go back to driver branch {_branch(o)} {step}")  # type: ignore[misc]
                 break
@@ -153,7 +158,7 @@ def _by_the_owner(asked: Host, rules: set[str]) -> t.Iterator[_Proposal]:
         else:
             continue
         changes: dict[str, t.Any] = {"driver": driver, "driver_flavour": ""}
-        if resolve(host(dataclasses.replace(asked.request, **changes), asked.data)).best is not None:
+        if _works(asked, changes):
             yield _Proposal(changes, lambda _o, step=step: step)  # type: ignore[misc]
             return
 

@@ -22,7 +22,7 @@ import typing as t
 
 from . import driver as drivers
 from . import model, rules_driver, version
-from .cause import Cause
+from .cause import Cause, Rule
 from .driver import Driver
 from .host import OURS, Host
 from .rules_driver import DRIVER_RULES, PAIR_RULES
@@ -31,6 +31,8 @@ from .rules_wheel import WHEEL_RULES
 from .torch_wish import Wheel
 
 Order = tuple[t.Any, ...]
+#: Every rule, in the order in which they are judged.
+ALL_RULES = HOST_RULES + WHEEL_RULES + DRIVER_RULES + PAIR_RULES
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,8 +56,11 @@ class Outcome:
     nearest: Candidate | None = None
 
 
-def resolve(host: Host, only: Wheel | None = None) -> Outcome:
-    """The best candidate; ``only`` narrows the builds to one (a group has decided it)."""
+def resolve(host: Host, only: Wheel | None = None, explain: bool = True) -> Outcome:
+    """The best candidate; ``only`` narrows the builds to one (a group has decided it).
+
+    Without ``explain`` an outcome without a candidate has no causes but those of the host.
+    """
     causes = rules_driver.causes(HOST_RULES, host)
     if causes:
         return Outcome(host, None, tuple(causes))
@@ -65,10 +70,10 @@ def resolve(host: Host, only: Wheel | None = None) -> Outcome:
     if host.cpu:
         ranked = [Candidate(wheel, None) for wheel in wheels]
         return Outcome(host, ranked[0], next_wheel=_second(ranked)) if ranked else _nearest_miss(host)
-    good = good_drivers(host)
+    good = good_drivers(host) if wheels else ()
     firsts = sorted(_best_each(host, wheels, good), key=lambda candidate: order(host, candidate))
     if not firsts:
-        return _nearest_miss(host)
+        return _nearest_miss(host) if explain else Outcome(host, None)
     best = firsts[0]
     assert best.driver is not None
     branch = best.driver.branch
@@ -155,7 +160,7 @@ def forget() -> None:
     _wheel_cache.clear()
 
 
-def _any(rules: t.Iterable[t.Any], *given: t.Any) -> bool:
+def _any(rules: t.Iterable[Rule], *given: t.Any) -> bool:
     return any(next(rule.check(*given), None) is not None for rule in rules)
 
 
@@ -246,24 +251,35 @@ def _nearest_miss(host: Host) -> Outcome:
     offered: tuple[Driver | None, ...] = (None,) if host.cpu else drivers_of(host)
     if not offered:
         fewest = min((rules_driver.causes(WHEEL_RULES, host, wheel) for wheel in wheels), key=len)
-        return Outcome(host, None, (*fewest, _no_driver_offered(host)))
-    against_wheel = {wheel: rules_driver.causes(WHEEL_RULES, host, wheel) for wheel in wheels}
-    against_driver = {d: rules_driver.causes(DRIVER_RULES, host, d) if d else [] for d in offered}
-    best: tuple[Order, Candidate, list[Cause]] | None = None
-    for wheel in wheels:
-        for driver in offered:
-            causes = against_wheel[wheel] + against_driver[driver]
+        return Outcome(host, None, (*fewest, _owned_elsewhere(host) if host.fixed_driver else _no_driver_offered(host)))
+    against = [(wheel, _rules(WHEEL_RULES, host, wheel)) for wheel in wheels]
+    against_driver = {other: _rules(DRIVER_RULES, host, other) if other else frozenset() for other in offered}
+    against_pair: dict[t.Any, frozenset[str]] = {}
+    fewest, nearest = len(ALL_RULES) + 1, list[Candidate]()
+    for wheel, of_wheel in against:
+        for driver, of_driver in against_driver.items():
+            broken = of_wheel | of_driver
+            if len(broken) > fewest:
+                continue
             if driver is not None and wheel.variant is not None:
-                causes = causes + rules_driver.causes(PAIR_RULES, host, wheel, driver)
-            candidate = Candidate(wheel, driver)
-            key: Order = (len({cause.rule for cause in causes}), order(host, candidate))
-            if best is None or key < best[0]:
-                best = (key, candidate, causes)
-    assert best is not None
-    candidate, causes = best[1], best[2]
+                key = (wheel.variant.cuda, driver)
+                if key not in against_pair:
+                    against_pair[key] = _rules(PAIR_RULES, host, wheel, driver)
+                broken |= against_pair[key]
+            if len(broken) < fewest:
+                fewest, nearest = len(broken), []
+            if len(broken) == fewest:
+                nearest.append(Candidate(wheel, driver))
+    best = min(nearest, key=lambda candidate: order(host, candidate))
+    causes = all_causes(host, best)
     if host.external and any(cause.rule not in _NOT_OF_DRIVER for cause in causes):
-        causes = causes + [_owned_elsewhere(host)]
-    return Outcome(host, None, tuple(causes), nearest=candidate)
+        causes.append(_owned_elsewhere(host))
+    return Outcome(host, None, tuple(causes), nearest=best)
+
+
+def _rules(rules: t.Iterable[Rule], *given: t.Any) -> frozenset[str]:
+    """The ids of the rules that are broken."""
+    return frozenset(rule.id for rule in rules if next(rule.check(*given), None) is not None)
 
 
 _NOT_OF_DRIVER = frozenset(rule.id for rule in WHEEL_RULES) | {"forward-compat-unsupported"}
