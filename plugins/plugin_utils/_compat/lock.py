@@ -37,6 +37,8 @@ PARTS: t.Mapping[str, tuple[str, ...]] = {
     "fabric_manager": ("required", "version", "nvlsm", "imex"),
 }
 TARGET = ("python", "arch", "glibc")
+#: Cells that bind nothing: the version of a branch whose releases are not known, the module of a kept driver.
+NOT_KNOWN = (None, "", "unknown")
 
 Plan = t.Mapping[str, t.Any]
 
@@ -133,7 +135,7 @@ def check(text: str, host: str, plan: Plan, target: t.Mapping[str, str]) -> tupl
     found = [
         Difference(host=host, cell=cell, locked=value, planned=planned.get(cell))
         for cell, value in sorted(locked.items())
-        if value not in (None, "") and planned.get(cell) != value
+        if value not in NOT_KNOWN and planned.get(cell) != value
     ]
     return found, [] if found else list(body["wheels"])
 

@@ -127,8 +127,9 @@ def test_a_host_that_is_not_in_the_lock_is_a_difference():
     assert lock.describe(found) == ["gpu02: not in the lock; make the lock again with this host in it"]
 
 
-def test_an_unknown_driver_version_binds_nothing():
-    text = lock.build({"gpu01": host(changed("driver.version", ""))})
+@pytest.mark.parametrize(("path", "value"), [("driver.version", ""), ("driver.kernel_module", "unknown")])
+def test_what_was_not_known_binds_nothing(path, value):
+    text = lock.build({"gpu01": host(changed(path, value))})
     assert lock.check(text, "gpu01", PLAN, TARGET)[0] == []
 
 
