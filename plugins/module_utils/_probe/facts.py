@@ -40,7 +40,16 @@ ARCHITECTURES = {
     10: "Blackwell",
 }
 #: NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, named as nvidia-smi prints them.
-RECOVERY_ACTIONS = {0: "none", 1: "reset", 2: "reboot", 3: "drain_p2p", 4: "drain_and_reset"}
+RECOVERY_ACTIONS = {
+    0: "none",
+    1: "reset",
+    2: "reboot",
+    3: "drain_p2p",
+    4: "drain_and_reset",
+    5: "recover_imex_domain",
+    6: "bus_reset",
+    7: "system_reboot",
+}
 #: Bits of nvmlDeviceGetCurrentClocksEventReasons.
 CLOCK_REASONS = {
     0x1: "gpu_idle",

@@ -223,7 +223,8 @@ _FIELDS: t.Tuple[t.Tuple[str, str, Use], ...] = (
     ("vgpu_license", "vgpu_software_licensed_product/license_status", _license),
 )
 
-#: Names that this text and NVML write differently.
+#: Names that are shorter here than in nvml.h.
+_FABRIC_WORDS = {"incorrect_sysguid": "incorrect_system_guid", "incorrect_chassis_s_n": "incorrect_chassis_serial"}
 _COUNTERS = {"sw_therm_slowdown": "sw_thermal_slowdown", "hw_therm_slowdown": "hw_thermal_slowdown"}
 _COUNTERS["hw_power_brake"] = "hw_power_brake_slowdown"
 
@@ -289,7 +290,7 @@ def _fabric(one: _Gpu) -> None:
     for field in ("incorrect_configuration", "summary"):
         text = one.text(f"fabric/health/{field}")
         if text is not None:
-            health[field] = one.value(text, _word)
+            health[field] = one.value(text, lambda text: _FABRIC_WORDS.get(_word(text), _word(text)))
     clique, cluster = one.text("fabric/cliqueId") or "", one.text("fabric/clusterUuid") or ""
     one.tree["fabric"] = {
         "state": name,

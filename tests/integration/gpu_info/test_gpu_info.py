@@ -95,10 +95,38 @@ def test_this_machine_in_a_fleet_is_not_ready_without_gpus() -> None:
     assert "fail" in [finding["state"] for finding in result["findings"]]
 
 
+#: Every word that both sources have to write alike.
+WORDS = {
+    "compute_mode": "Exclusive_Process",
+    "gpu_recovery_action": "Drain and Reset",
+    "persistence_mode": "Disabled",
+    "mig_mode.pending_mig": "Enabled",
+    "ecc_mode.pending_ecc": "Disabled",
+    "remapped_rows.remapped_row_pending": "Yes",
+    "ecc_errors.volatile.sram_uncorrectable_parity": "2",
+    "ecc_errors.volatile.sram_uncorrectable_secded": "3",
+    "ecc_errors.aggregate.sram_threshold_exceeded": "Yes",
+    "clocks_event_reasons.clocks_event_reason_hw_thermal_slowdown": "Active",
+    "clocks_event_reasons.clocks_event_reason_sw_power_cap": "Active",
+    "gpu_virtualization_mode.virtualization_mode": "VGPU",
+    "fabric.health_mask": "0x2a9",
+    "performance_state": "P8",
+}
+
+
 @pytest.mark.needs("gcc")
-@pytest.mark.parametrize("capture", ["a100.xml", "h100.xml", "t4.xml", "mock-gb200-ecc-injected.xml"])
-def test_pynvml_and_nvidia_smi_give_the_same_facts(capture: str) -> None:
-    prefix = simulated(capture)
+@pytest.mark.parametrize(
+    ("capture", "settings"),
+    [
+        ("a100.xml", {}),
+        ("h100.xml", {}),
+        ("t4.xml", {}),
+        ("mock-gb200-ecc-injected.xml", {}),
+        ("h100.xml", {f"gpu.0.{name}": value for name, value in WORDS.items()}),
+    ],
+)
+def test_pynvml_and_nvidia_smi_give_the_same_facts(capture: str, settings: dict[str, str]) -> None:
+    prefix = simulated(capture, *(part for name, value in settings.items() for part in ("--set", f"{name}={value}")))
     through, printed = observe(*prefix)["observed"], observe(*prefix, smi=True)["observed"]
     assert (through["nvml"]["source"], printed["nvml"]["source"]) == ("nvml", "nvidia-smi")
     assert through["nvml"]["driver_version"] == printed["nvml"]["driver_version"]
