@@ -43,11 +43,15 @@ def _driver_dropped_gpu(host: Host, driver: Driver) -> t.Iterator[Said]:
 
 
 def _wrong_module(host: Host, driver: Driver, kind: str) -> t.Iterator[Said]:
-    if not driver.flavour or driver.flavour == kind:
+    wish = host.request.kernel_module
+    # Of an installed driver whose module nobody named, the wish says what it is taken to be.
+    flavour = driver.flavour or (wish if wish in FLAVOURS else "")
+    if not flavour or flavour == kind:
         return
     for match in host.gpus:
         if flavours(match, host.data) == (kind,):
-            yield match.label, str(driver), f"the {kind} kernel module"
+            found = str(driver) if driver.flavour else f"{driver} with the {flavour} kernel module, as wished"
+            yield match.label, found, f"the {kind} kernel module"
 
 
 def _open_module_required(host: Host, driver: Driver) -> t.Iterator[Said]:
@@ -177,16 +181,20 @@ def forward(host: Host, wheel: Wheel, driver: Driver) -> Forward:
     return Forward(f"there is no cuda-compat for CUDA {wheel.variant.cuda}")
 
 
-def _driver_too_old(host: Host, wheel: Wheel, driver: Driver) -> t.Iterator[Said]:
+def _uncovered(host: Host, wheel: Wheel, driver: Driver) -> str:
+    """The driver that the build needs, where neither this one nor cuda-compat serves."""
     floor = too_old(host, wheel, driver)
-    if not floor or _from_archive(driver) or (host.request.forward_compat and not forward(host, wheel, driver).why):
-        return
-    known = f", which knows CUDA {driver.row.cuda}" if driver.row else ""
-    yield "driver", f"{driver}{known}", f"driver {floor} or newer for {wheel}"
+    return "" if floor and host.request.forward_compat and not forward(host, wheel, driver).why else floor
+
+
+def _driver_too_old(host: Host, wheel: Wheel, driver: Driver) -> t.Iterator[Said]:
+    if not _from_archive(driver) and (floor := _uncovered(host, wheel, driver)):
+        known = f", which knows CUDA {driver.row.cuda}" if driver.row else ""
+        yield "driver", f"{driver}{known}", f"driver {floor} or newer for {wheel}"
 
 
 def _archive_too_old(host: Host, wheel: Wheel, driver: Driver) -> t.Iterator[Said]:
-    if _from_archive(driver) and (floor := too_old(host, wheel, driver)):
+    if _from_archive(driver) and (floor := _uncovered(host, wheel, driver)):
         yield "driver", f"{driver} in the archive of {host.os_label}", f"driver {floor} or newer for {wheel}"
 
 
