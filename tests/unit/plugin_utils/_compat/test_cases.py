@@ -85,7 +85,7 @@ def faults(expect, plan):
     return found
 
 
-@pytest.mark.parametrize("question", questions())
+@pytest.mark.parametrize("question", list(questions()))
 def test_case(ask, question):
     plan = ask(question["torch"], {**AROUND, **question["options"]})
     assert faults(question["expect"], plan) == [], question["says"]
