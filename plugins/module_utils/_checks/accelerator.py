@@ -252,13 +252,17 @@ def _expected(observed: Observation, present: int, policy: Policy) -> t.Tuple[t.
 def _troubled(observed: Observation, gpus: Devices) -> t.List[str]:
     """GPUs that cannot be used, by address where it is known, with what is the matter."""
     states = {gpu["pci_address"]: gpu["state"] for gpu in observed["gpus"] if gpu["pci_address"]}
-    elsewhere = {gpu["address"]: f"bound to {gpu['driver']}" for gpu in gpus if gpu["driver"] not in (None, "nvidia")}
     nameless = [gpu for gpu in observed["gpus"] if not gpu["pci_address"]]
-    named = [
-        f"{address} ({states.get(address) or elsewhere.get(address, 'not in NVML')})"
-        for address in [gpu["address"] for gpu in gpus] or sorted(states)
-        if states.get(address) != "ok"
-    ]
+    unseen = [gpu for gpu in gpus if gpu["address"] not in states]
+    words = {gpu["state"] for gpu in nameless}
+    if len(nameless) == len(unseen) and len(words) == 1:
+        # A GPU that answers nothing does not say its address: it is the one that is left.
+        states.update(dict.fromkeys((gpu["address"] for gpu in unseen), words.pop()))
+        nameless = []
+    for gpu in unseen:
+        bound = gpu["driver"]
+        states.setdefault(gpu["address"], "not in NVML" if bound in (None, "nvidia") else f"bound to {bound}")
+    named = [f"{address} ({state})" for address, state in sorted(states.items()) if state != "ok"]
     return named + [f"NVML's GPU {gpu['index']} ({gpu['state']})" for gpu in nameless]
 
 

@@ -65,8 +65,11 @@ def run(command: t.Sequence[str]) -> t.Dict[str, t.Any]:
     return t.cast("t.Dict[str, t.Any]", json.loads(done.stdout))
 
 
-def simulated(capture: str, *settings: str) -> t.List[str]:
-    path = SAMPLES / capture
+def simulated(machine: str, *settings: str) -> list[str]:
+    """The start of a command that runs on a simulated machine: a profile, or a capture (``.xml``)."""
+    if not machine.endswith(".xml"):
+        return [sys.executable, str(GPUSIM), "--profile", machine, *settings, "--"]
+    path = SAMPLES / machine
     if not path.exists():
         pytest.skip(f"{path} is not there (GPUFLEET_SAMPLES names the folder of the captures)")
     return [sys.executable, str(GPUSIM), "--capture", str(path), *settings, "--"]
@@ -116,17 +119,15 @@ WORDS = {
 
 @pytest.mark.needs("gcc")
 @pytest.mark.parametrize(
-    ("capture", "settings"),
+    ("machine", "settings"),
     [
-        ("a100.xml", {}),
-        ("h100.xml", {}),
-        ("t4.xml", {}),
-        ("mock-gb200-ecc-injected.xml", {}),
-        ("h100.xml", {f"gpu.0.{name}": value for name, value in WORDS.items()}),
+        *((name, {}) for name in ("a100.xml", "h100.xml", "t4.xml", "mock-gb200-ecc-injected.xml")),
+        *((path.stem, {}) for path in sorted((GPUSIM.parent / "profiles").glob("*.toml"))),
+        ("h100-sxm", {f"gpu.0.{name}": value for name, value in WORDS.items()}),
     ],
 )
-def test_pynvml_and_nvidia_smi_give_the_same_facts(capture: str, settings: dict[str, str]) -> None:
-    prefix = simulated(capture, *(part for name, value in settings.items() for part in ("--set", f"{name}={value}")))
+def test_pynvml_and_nvidia_smi_give_the_same_facts(machine: str, settings: dict[str, str]) -> None:
+    prefix = simulated(machine, *(part for name, value in settings.items() for part in ("--set", f"{name}={value}")))
     through, printed = observe(*prefix)["observed"], observe(*prefix, smi=True)["observed"]
     assert (through["nvml"]["source"], printed["nvml"]["source"]) == ("nvml", "nvidia-smi")
     assert through["nvml"]["driver_version"] == printed["nvml"]["driver_version"]
@@ -143,7 +144,7 @@ def test_pynvml_and_nvidia_smi_give_the_same_facts(capture: str, settings: dict[
 
 @pytest.mark.needs("gcc")
 def test_eight_gpus_are_judged_in_time() -> None:
-    prefix = simulated("h100.xml")
+    prefix = simulated("h100-sxm")
     result = module(*prefix, gpus_expected=8)
     assert result["accelerator"] == "cuda"
     states = {finding["check"]: finding["state"] for finding in result["findings"]}
@@ -155,15 +156,18 @@ def test_eight_gpus_are_judged_in_time() -> None:
 
 @pytest.mark.needs("gcc")
 def test_a_lost_gpu_is_named() -> None:
-    result = module(*simulated("mock-gb200-lost.xml"), gpus_expected=2)
+    result = module(*simulated("h100-sxm", "--set", "gpu.3=@lost"), gpus_expected=8)
     (finding,) = (finding for finding in result["findings"] if finding["check"] == "gpu-count")
     assert finding["state"] == "fail"
-    assert "found 1, expected 2: 0000:0b:00.0 (lost)" in finding["found"]
+    lost = [gpu for gpu in result["observed"]["gpus"] if gpu["state"] == "lost"]
+    assert [gpu["index"] for gpu in lost] == [3]
+    address = [device["address"] for device in result["observed"]["pci"] if device["role"] == "gpu"][3]
+    assert finding["found"] == f"found 7, expected 8: {address} (lost)"
 
 
 @pytest.mark.needs("gcc")
 def test_a_call_that_hangs_for_ever_costs_one_gpu() -> None:
-    seen = observe(*simulated("h100.xml", "--set", "gpu.3.gpu_power_readings.current_power_limit=@hang"))
+    seen = observe(*simulated("h100-sxm", "--set", "gpu.3.gpu_power_readings.current_power_limit=@hang"))
     assert [gpu["state"] for gpu in seen["observed"]["gpus"]] == ["ok"] * 3 + ["timeout"] + ["ok"] * 4
     assert seen["seconds"] < 5
 
@@ -177,7 +181,7 @@ def test_ten_at_once_with_a_stuck_driver() -> None:
         "probes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _turn in range(10)]\n"
         "print('[' + ','.join(probe.communicate()[0].decode() for probe in probes) + ']')\n"
     )
-    prefix = simulated("h100.xml", "--set", "init=@stuck")
+    prefix = simulated("h100-sxm", "--set", "init=@stuck")
     answers = t.cast("list[dict[str, t.Any]]", run([*prefix, sys.executable, "-c", ten, OBSERVE]))
     assert [answer["observed"]["nvml"]["state"] for answer in answers] == ["timeout"] * 10
     errors = sorted(answer["observed"]["nvml"]["error"] for answer in answers)
@@ -247,6 +251,6 @@ FAULTS: t.Dict[str, t.Tuple[t.List[str], t.Callable[[t.Dict[str, t.Any]], t.Any]
 @pytest.mark.parametrize("name", FAULTS)
 def test_simulated_fault(name: str) -> None:
     settings, look, wanted = FAULTS[name]
-    seen = observe(*simulated("h100.xml", *settings))["observed"]
+    seen = observe(*simulated("h100-sxm", *settings))["observed"]
     assert seen["errors"] == {}
     assert look(seen) == wanted

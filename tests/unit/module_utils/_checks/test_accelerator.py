@@ -408,6 +408,7 @@ def test_refused_or_lacking_hosts_are_never_ready(name: str) -> None:
         ("one of 8 lost", "gpu-count", ["found 7, expected 8", "0000:13:00.0", "lost"]),
         ("one of 8 hangs", "gpu-count", ["found 7, expected 8", "0000:13:00.0", "timeout"]),
         ("one of 8 is given to a virtual machine", "gpu-count", ["0000:80:00.0 (bound to vfio-pci)"]),
+        ("7 of 8 in NVML", "gpu-count", ["0000:17:00.0 (not in NVML)"]),
         ("auto, AMD MI300X", "foreign-accelerator", ["AMD 1002:74a1", "0000:41:00.0"]),
         ("bound to nouveau", "gpu-without-driver", ["nouveau", "libnvidia-ml.so.1"]),
         ("auto, inside a Slurm job", "accelerator-present", ["slurm", "job 17"]),
@@ -420,6 +421,13 @@ def test_findings_name_what_was_found(name: str, check: str, texts: t.List[str])
     (finding,) = (finding for finding in decide(observed, policy).findings if finding.check == check)
     whole = " ".join((finding.found, finding.expected, finding.reason))
     assert [text for text in texts if text not in whole] == []
+
+
+def test_a_gpu_that_does_not_say_its_address_is_the_one_that_is_left() -> None:
+    observed = host(gpus(8), states=["ok"] * 3 + ["timeout"])
+    observed["gpus"][3]["pci_address"] = None
+    (finding,) = decide(observed, Policy(gpus_expected=8)).findings
+    assert finding.found == "found 7, expected 8: 0000:13:00.0 (timeout)"
 
 
 def test_policy_refuses_a_word_that_it_does_not_know() -> None:
