@@ -165,10 +165,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment import findings, pip, venv
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.converge import (
-    Converge,
     Outcome,
-    Task,
+    converge,
     current,
+    predict,
 )
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.effects import Effects, Say
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.interpreter import describe, find_pip
@@ -179,6 +179,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.want
     default_venv,
     wanted,
 )
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.workshop import Task, Workshop
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.environment import environment
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
@@ -245,7 +246,7 @@ def _run(module: AnsibleModule) -> t.Dict[str, t.Any]:
     if module.check_mode:
         with tempfile.TemporaryDirectory(dir=module.tmpdir) as work:
             task = Task(path, want, pip.Source(index_url, store, given["isolated"]), work, given["when_busy"])
-            return _told(task, outcome or _converge(task, given, found, Effects()).predict())
+            return _told(task, outcome or predict(_workshop(task, given, Effects()), found))
     # A store may be shared by hosts, and the work on an environment is this host's.
     key = hashlib.sha256(f"{socket.gethostname()}:{path}".encode()).hexdigest()[:12]
     task = Task(
@@ -281,12 +282,12 @@ def _worked(
             )
         if outcome is not None:
             return _told(task, outcome)
-        converge = _converge(task, given, found, Effects())
+        shop = _workshop(task, given, Effects())
 
         def work(progress: Say, watched: t.Callable[[], bool], lock: int) -> t.Dict[str, t.Any]:
-            converge.effects = Effects(progress, watched, (lock,))
+            shop.effects = Effects(progress, watched, (lock,))
             try:
-                return _told(task, converge.run())
+                return _told(task, converge(shop, found))
             except EnvironmentFailure as error:
                 return {"failed": True, "msg": str(error)}
 
@@ -304,12 +305,12 @@ def _worked(
     return {"changed": False, "finished": False, "progress": job.progress()}
 
 
-def _converge(task: Task, given: t.Mapping[str, t.Any], found: venv.Found, effects: Effects) -> Converge:
+def _workshop(task: Task, given: t.Mapping[str, t.Any], effects: Effects) -> Workshop:
     interpreter = describe(task.wanted.base_python, effects)
     pip_wheel = find_pip(interpreter, given["pip_wheel"], os.path.join(task.work, "pip"))
     if not pip_wheel:
         raise PipNeeded(".".join(map(str, interpreter.version)))
-    return Converge(task, found, interpreter, pip_wheel, effects)
+    return Workshop(task, interpreter, pip_wheel, effects)
 
 
 def _told(task: Task, outcome: Outcome) -> t.Dict[str, t.Any]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import typing as t
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment import venv as _venv
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import EnvironmentFailure
@@ -107,4 +108,11 @@ class Effects:
 
     @staticmethod
     def _open(url: str, method: str) -> t.Any:
-        return urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=ANSWER_LIMIT)
+        parts = urlsplit(url)
+        request = urllib.request.Request(
+            urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), method=method
+        )
+        if parts.username:
+            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            request.add_header("Authorization", "Basic " + base64.b64encode(login.encode()).decode())
+        return urllib.request.urlopen(request, timeout=ANSWER_LIMIT)

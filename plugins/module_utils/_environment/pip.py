@@ -27,6 +27,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.want
     EnvironmentFailure,
     Wanted,
     canonical,
+    redact,
 )
 
 #: Seconds that pip waits for a silent server, and how often it tries again: to resolve is quick or hopeless,
@@ -198,11 +199,6 @@ def bringer(url: str, settings: t.Mapping[str, str]) -> str:
     return said_settings(settings)
 
 
-def redact(url: str) -> str:
-    """The text with the passwords of the addresses in it blotted out."""
-    return re.sub(r"(://[^/@:\s]*):[^/@\s]*@", r"\1:****@", url)
-
-
 def password_of(url: str) -> str:
     """The password in an address, empty where it has none."""
     return unquote(urlsplit(url).password or "")
@@ -221,23 +217,29 @@ def complaint(output: str) -> str:
     return redact("; ".join(errors or lines[-3:]) or "pip said nothing")
 
 
+def sizes_told(output: str) -> str:
+    """The error, and the wheels that pip said it downloads, with their sizes."""
+    told = re.findall(r"^\s*Downloading (\S+\.whl \([\d.]+ [kMG]?B\))", output, re.M)
+    return complaint(output) + (f" while downloading {', '.join(told[-3:])}" if told else "")
+
+
 def resolution_failure(output: str, wanted: Wanted, source: Source, python: str, settings: t.Mapping[str, str]) -> str:
     """One line on why there is no resolution: what is needed, what was found, where, and what to do."""
     where = redact(source.index_url) or "no index"
-    found = re.search(r"from versions: ([^)]*)\)", output)
+    found = re.search(r"satisfies the requirement torch\b.*from versions: ([^)]*)\)", output)
+    refused = re.search(r"Package 'torch' requires a different Python: \S+ not in '([^']+)'", output)
     text = complaint(output)
-    if "No space left on device" in output:
-        return f"no space left on the device while resolving: {text}"
-    if found and "satisfies the requirement torch" in output:
-        others = found.group(1)
+    if found or refused:
+        others = found.group(1) if found else ""
         text = (
             f"{wanted.build} has no wheel for {python} at {where}"
-            + ("" if source.isolated else " and in this machine's own pip settings")
-            + (f"; found for this Python: {_last(others)}" if others != "none" else "; found: no torch at all")
+            + ("" if source.isolated else " and in this host's own pip settings")
+            + (f"; it says Requires-Python {refused.group(1)}" if refused else "")
+            + {"": "", "none": "; found: no torch at all"}.get(others, f"; found for this Python: {_last(others)}")
+            + "; choose another pytorch_base_python, another torch in the plan, or another pytorch_index_url"
         )
-        text += "; choose another pytorch_base_python, another torch in the plan, or another pytorch_index_url"
     if settings:
-        text += f" (this machine's pip settings: {said_settings(settings)})"
+        text += f" (this host's pip settings: {said_settings(settings)})"
     return text
 
 

@@ -16,6 +16,8 @@ UNPACKED_RATIO = 3.0
 #: Bytecode, scripts and the blocks of small files beside the unpacked size (measured: 10 %), and the empty environment.
 OVERHEAD_RATIO = 1.15
 OVERHEAD_BYTES = 8 << 20
+#: pip unpacked with its bytecode (measured: 19 MB for 23.2.1), and its small files.
+PIP_BYTES = 24 << 20
 
 
 class Need(t.NamedTuple):
@@ -54,6 +56,18 @@ def check(needs: t.Iterable[Need]) -> None:
                 + f"), {megabytes(free)} MB free at {existing(group[0].path)}; nothing was changed. Free some space, or"
                 " choose another pytorch_venv or pytorch_wheel_store"
             )
+
+
+def exhausted(paths: t.Iterable[str], said: str) -> str:
+    """What to say where a disk became full in spite of all: free space by path."""
+    places = sorted({existing(path) for path in paths})
+    free = ", ".join(
+        f"{os.statvfs(path).f_bavail * os.statvfs(path).f_frsize // 1_000_000} MB in {path}" for path in places
+    )
+    return (
+        f"no space left on the device; free are {free} ({said}). Free some space, or choose another pytorch_venv or"
+        " pytorch_wheel_store, and run again"
+    )
 
 
 def megabytes(size: int) -> int:

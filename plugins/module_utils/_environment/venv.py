@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import (
     EnvironmentFailure,
     canonical,
+    redact,
     same_version,
 )
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import write_atomic
@@ -81,7 +82,7 @@ def look(venv: str) -> Found:
     except FileNotFoundError:
         return Found("absent")
     except NotADirectoryError:
-        return Found("file")
+        return Found("file" if os.path.lexists(venv) else "absent")
     except OSError as error:
         raise EnvironmentFailure(f"{venv} cannot be read: {error.strerror}") from None
     if not names:
@@ -113,6 +114,24 @@ def _what(names: t.Collection[str]) -> str:
     return "a folder with other files (" + ", ".join(sorted(names)[:3]) + ")"
 
 
+def recorded(marker: t.Mapping[str, t.Any]) -> t.Tuple[Locked, ...]:
+    """The packages that a marker says the environment holds."""
+    return from_json(marker.get("packages", []))
+
+
+def to_json(packages: t.Iterable[Locked]) -> t.List[t.Dict[str, t.Any]]:
+    """The packages as JSON; an address without its password."""
+    return [
+        {"name": item.name, "version": item.version, "sha256": list(item.sha256), "url": redact(item.url)}
+        for item in packages
+    ]
+
+
+def from_json(items: t.Iterable[t.Mapping[str, t.Any]]) -> t.Tuple[Locked, ...]:
+    """The packages of to_json()."""
+    return tuple(Locked(item["name"], item["version"], tuple(item["sha256"]), item["url"]) for item in items)
+
+
 def refuse_unless_ours(found: Found, venv: str) -> None:
     """Raise EnvironmentFailure for everything that somebody else put at the path."""
     if found.kind == "file":
@@ -124,6 +143,21 @@ def refuse_unless_ours(found: Found, venv: str) -> None:
         raise EnvironmentFailure(
             f"pytorch_venv {venv} is {found.what}, and nothing in it was touched; choose another path, or, to use that"
             f" environment as it is, set pytorch_python: {os.path.join(venv, 'bin', 'python')}"
+        )
+
+
+def refuse_unless_writable(found: Found, venv: str) -> None:
+    """Raise EnvironmentFailure where this user cannot make or change the environment."""
+    place = venv if found.kind == "ours" else os.path.dirname(os.path.abspath(venv))
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    problem = "" if os.access(place, os.W_OK | os.X_OK) else f"user {os.geteuid()} may not write in {place}"
+    if not os.path.isdir(place):
+        problem = f"{place} is no folder"
+    if problem:
+        raise EnvironmentFailure(
+            f"pytorch_venv {venv} cannot be made: {problem}; nothing was changed. Choose a path where this user may"
+            " write, or become root"
         )
 
 

@@ -58,6 +58,11 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def redact(url: str) -> str:
+    """The text with the passwords of the addresses in it blotted out."""
+    return re.sub(r"(://[^/@:\s]*):[^/@\s]*@", r"\1:****@", url)
+
+
 def same_version(one: str, other: str) -> bool:
     """Whether two spellings are one version (PEP 440 local labels may be spelt with ``-``, ``_`` or ``.``)."""
     return re.sub(r"[-_]", ".", one.lower()) == re.sub(r"[-_]", ".", other.lower())

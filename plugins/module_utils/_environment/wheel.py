@@ -10,6 +10,7 @@ https://packaging.python.org/en/latest/specifications/binary-distribution-format
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import os
 import re
@@ -30,6 +31,12 @@ def sha256(path: str) -> str:
         for chunk in iter(lambda: stream.read(_CHUNK), b""):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=None)
+def _known_sha256(path: str, _size: int, _changed: int) -> str:
+    # Gigabytes are read once a run.
+    return sha256(path)
 
 
 def unpacked_bytes(path: str) -> int:
@@ -122,6 +129,7 @@ def find_in_store(store: str, name: str, digests: t.Collection[str]) -> str:
     for file in files:
         if file.endswith(".whl") and canonical(file.split("-", 1)[0]) == name:
             path = os.path.join(store, file)
-            if sha256(path) in digests:
+            stat = os.stat(path)
+            if _known_sha256(path, stat.st_size, stat.st_mtime_ns) in digests:
                 return path
     return ""

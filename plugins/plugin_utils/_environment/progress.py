@@ -10,6 +10,8 @@ import typing as t
 #: A line for each part of the bytes, and for each so many looks in which nothing else was to be said.
 PARTS = 10
 QUIET_LOOKS = 12
+#: Bytes that are a part where nobody knows how many there will be.
+UNKNOWN_PART = 100e6
 
 
 class Lines:
@@ -23,13 +25,16 @@ class Lines:
 
     def next(self, progress: t.Mapping[str, t.Any]) -> list[str]:
         """The lines for a look: none where little has changed since the last line."""
-        stage, done, total = (progress.get(key) for key in ("stage", "done", "total"))
+        stage = str(progress.get("stage") or "")
+        done, total = float(progress.get("done") or 0), float(progress.get("total") or 0)
         if not stage:
             return []
-        part = int(done * PARTS / total) if total else -1
+        part = int(done * PARTS / total) if total else int(done / UNKNOWN_PART)
         self.looks += 1
         if stage == self.stage and part <= self.part and self.looks < QUIET_LOOKS:
             return []
         self.stage, self.part, self.looks = stage, part, 0
-        amount = f", {done / 1e6:.0f} of {total / 1e6:.0f} MB" if total else ""
+        amount = ""
+        if done or total:
+            amount = f", {done / 1e6:.0f} " + (f"of {total / 1e6:.0f} MB" if total else "MB so far")
         return [f"  {self.host}: {stage}{amount}"]

@@ -17,6 +17,7 @@ import threading
 import typing as t
 import zipfile
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -79,26 +80,42 @@ class Index:
 
     def __init__(self, folder: Path) -> None:
         self.asked: list[str] = []
+        #: Sizes and, by PEP 658, the metadata beside the wheels: all that is needed before a download.
+        self.tells = True
         index = self
 
         class Handler(http.server.SimpleHTTPRequestHandler):
             def do_GET(self) -> None:
                 index.asked.append(self.path)
+                if self.path.endswith(".metadata"):
+                    with zipfile.ZipFile(folder / unquote(self.path[1 : -len(".metadata")])) as archive:
+                        name = next(name for name in archive.namelist() if name.endswith("/METADATA"))
+                        self._answer(200, archive.read(name))
+                    return
                 if not self.path.startswith("/simple/"):
                     super().do_GET()
                     return
                 project = self.path.split("/")[2]
                 links = [
-                    f'<a href="/{path.name}#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}">{path.name}</a>'
+                    f'<a href="/{path.name}#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}"'
+                    f"{' data-dist-info-metadata=true' if index.tells else ''}>{path.name}</a>"
                     for path in sorted(folder.glob("*.whl"))
                     if path.name.split("-")[0].replace("_", "-") == project
                 ]
-                body = ("<html><body>" + "\n".join(links) + "</body></html>").encode()
-                self.send_response(200 if links else 404)
+                self._answer(200 if links else 404, ("<html><body>" + "\n".join(links) + "</body></html>").encode())
+
+            def _answer(self, status: int, body: bytes) -> None:
+                self.send_response(status)
                 self.send_header("Content-Type", "text/html")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+
+            def do_HEAD(self) -> None:
+                if index.tells:
+                    super().do_HEAD()
+                else:
+                    self.send_error(405)
 
             def log_message(self, *_words: object) -> None:
                 """Nothing."""
@@ -140,10 +157,10 @@ class Host:
             **args,
         }
 
-    def start(self, *, python: str = sys.executable, **args: t.Any) -> subprocess.Popen[str]:
+    def start(self, **args: t.Any) -> subprocess.Popen[str]:
         text = json.dumps({"ANSIBLE_MODULE_ARGS": {"_ansible_remote_tmp": str(self.folder), **self.arguments(**args)}})
         process = subprocess.Popen(
-            [python, "-m", MODULE],
+            [sys.executable, "-m", MODULE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
