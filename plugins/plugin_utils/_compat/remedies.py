@@ -203,6 +203,10 @@ def _host(asked: Host, rules: set[str]) -> t.Iterator[_Proposal]:
         needs = max((release.glibc.get(asked.arch, "0") for release in asked.torch.releases), key=version.parse)
         changes = {"glibc": needs, "os_id": "", "os_version": ""}
         yield _Proposal(changes, lambda _o: f"an operating system with glibc {needs} or newer")
+    if "fabric-manager-mismatch" in rules and asked.installed:
+        who = "" if asked.owner in OURS else f"{owner_name(asked)}: "
+        text = f"{who}install fabric manager {request.driver}, the driver's own version"
+        yield _Proposal({"fabric_manager": request.driver}, lambda _o: text)
     if "gpus-hidden" in rules:
         yield _Proposal({"hidden_by": ""}, lambda _o: "look at the host from outside the job")
     if "gpu-planned-as-cpu" in rules:

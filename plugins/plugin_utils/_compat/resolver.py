@@ -250,8 +250,8 @@ def _nearest_miss(host: Host) -> Outcome:
     wheels = wheels_of(host)
     offered: tuple[Driver | None, ...] = (None,) if host.cpu else drivers_of(host)
     if not offered:
-        fewest = min((rules_driver.causes(WHEEL_RULES, host, wheel) for wheel in wheels), key=len)
-        return Outcome(host, None, (*fewest, _owned_elsewhere(host) if host.fixed_driver else _no_driver_offered(host)))
+        least = min((rules_driver.causes(WHEEL_RULES, host, wheel) for wheel in wheels), key=len)
+        return Outcome(host, None, (*least, _owned_elsewhere(host) if host.fixed_driver else _no_driver_offered(host)))
     against = [(wheel, _rules(WHEEL_RULES, host, wheel)) for wheel in wheels]
     against_driver = {other: _rules(DRIVER_RULES, host, other) if other else frozenset() for other in offered}
     against_pair: dict[t.Any, frozenset[str]] = {}

@@ -95,7 +95,7 @@ def _deduced(host: Host, best: Candidate) -> list[str]:
     wheel = best.wheel
     variant = wheel.variant
     if variant is not None:
-        cells = ["published", "cudnn", "nccl"] + ([host.arch] if host.arch == "aarch64" else [])
+        cells = ["published", "cudnn", "nccl", host.arch]
         found += _cells(variant, str(wheel), cells)
     for match in host.gpus:
         if not match.stated and match.gpu.is_inferred("compute_capability"):
