@@ -44,7 +44,7 @@ class ActionModule(ActionBase):
         return self._judge(facts, options)
 
     def _begin(self, facts: Vars, options: Vars) -> dict[str, t.Any]:
-        """Refuse what is misspelt; say in the file that the hosts are being judged, so that no old ok outlives a kill."""
+        """Refuse what is misspelt; say in the file that hosts are being judged, so that no old ok outlives a kill."""
         known = _public_variables()
         wrong = {
             f"{name} (host {host}): did you mean {meant}?"
@@ -119,7 +119,7 @@ class ActionModule(ActionBase):
             store.update(path, judged, known=set(facts["groups"]["all"]) | set(judged))
         except OSError as error:
             raise AnsibleActionFail(
-                f"the verdict cannot be written to {path}: {error}; set report_directory to a folder that can be written"
+                f"the verdict cannot be written to {path}: {error}; set report_directory to a writable folder"
             ) from error
         return os.path.relpath(path)
 

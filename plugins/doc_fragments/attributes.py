@@ -15,5 +15,5 @@ attributes:
   check_mode:
     description: Can run in C(check_mode) and return changed status prediction without modifying the target.
   diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in C(check_mode)), when in diff mode.
+    description: Returns in diff mode what has changed, or in check mode what would.
 """

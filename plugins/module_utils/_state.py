@@ -41,7 +41,7 @@ def read_expected(directory: str) -> t.Optional[t.Dict[str, t.Any]]:
         return None
     except (OSError, ValueError) as error:
         raise StateError(
-            f"{path} cannot be read ({error}); put back {EXPECTED}.previous beside it, or remove it and prove the host again"
+            f"{path} cannot be read ({error}); put back {EXPECTED}.previous beside it, or remove it and prove again"
         ) from None
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != EXPECTED_SCHEMA or not isinstance(data.get("baseline"), dict):

@@ -9,7 +9,7 @@ module: gpu_drift
 short_description: Records what was proved of a host, and compares the host with it
 version_added: "0.1.0"
 description:
-  - With O(state=recorded), writes C(expected.json) after a proof, that is, the plan, the policy and the baseline of the host.
+  - With O(state=recorded), writes C(expected.json) after a proof: the plan, the policy and the baseline of the host.
   - With O(state=compared), looks at the host and compares it with C(expected.json). It changes nothing.
   - Root keeps the file in C(/etc/gpufleet). Another user keeps an own one in C($XDG_STATE_HOME/gpufleet),
     which root's runs ignore.
@@ -28,7 +28,7 @@ options:
       - With O(state=compared), that of the record is taken where none is given.
     type: str
   plan:
-    description: The plan of the host, as the lookup P(gpufleet.pytorch.compat#lookup) returns it. Needed by O(state=recorded).
+    description: The plan that the lookup P(gpufleet.pytorch.compat#lookup) returned. Needed by O(state=recorded).
     type: dict
   policy:
     description: What the user allows and expects, kept beside the plan.

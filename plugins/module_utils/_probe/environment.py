@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a Python environment holds of torch, without importing torch: in a tenth of a second, also where it is broken."""
+"""What a Python environment holds of torch, without importing torch: in a tenth of a second, even where broken."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Plan = dict[str, t.Any]
 
 @dataclasses.dataclass
 class Planned:
-    """What was decided for one host. ``plan`` is empty where there may be none; ``msg`` says why, "" where all is well."""
+    """What was decided for one host. ``plan`` is empty where there may be none; ``msg`` says why, or is ""."""
 
     accelerator: str
     findings: list[Finding]

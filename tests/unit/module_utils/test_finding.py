@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding as f
 
 

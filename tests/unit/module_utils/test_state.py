@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _state
 
 

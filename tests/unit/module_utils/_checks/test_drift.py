@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 
 import pytest
+
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import drift
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import fold
 
@@ -52,7 +53,11 @@ def set_in(part, key, value):
 
 CASES = {
     "nothing": (lambda o, e: None, "ready", {("drift", "ok")}),
-    "kernel newer than proved": (set_in("host", "kernel", "6.8.0-51"), "ready", {("drift-kernel", "warn"), ("drift", "ok")}),
+    "kernel newer than proved": (
+        set_in("host", "kernel", "6.8.0-51"),
+        "ready",
+        {("drift-kernel", "warn"), ("drift", "ok")},
+    ),
     "driver changed": (set_in("driver", "version", "580.105.08"), "not_ready", {("drift-driver", "fail")}),
     "driver gone": (set_in("driver", "version", ""), "not_ready", {("drift-driver", "fail")}),
     "driver not to be read": (set_in("driver", "version", None), "unknown", {("drift-driver", "unknown")}),
@@ -88,7 +93,11 @@ CASES = {
         {("drift-gpu-missing", "fail"), ("drift-gpu-new", "warn")},
     ),
     "one GPU more": (lambda o, e: o["gpus"].append(gpu(9)), "ready", {("drift-gpu-new", "warn"), ("drift", "ok")}),
-    "VBIOS updated": (lambda o, e: o["gpus"][0].update(vbios="97"), "ready", {("drift-vbios", "warn"), ("drift", "ok")}),
+    "VBIOS updated": (
+        lambda o, e: o["gpus"][0].update(vbios="97"),
+        "ready",
+        {("drift-vbios", "warn"), ("drift", "ok")},
+    ),
 }
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet.majority import gpu_count, majority
 
 

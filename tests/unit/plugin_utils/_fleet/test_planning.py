@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet.planning import plan_hosts, wishes
 
 H100, P100 = "NVIDIA H100 80GB HBM3", "Tesla P100-PCIE-16GB"
