@@ -47,9 +47,20 @@ def launch(job: t.Mapping[str, t.Any]) -> None:
             # Ranks that lost a peer speak of that; only torchrun knows which one died first.
             failures = getattr(error, "failures", {})
             codes = {str(rank): failure.exitcode for rank, failure in failures.items()}
-            wire.emit("error", kind="rank", type=type(error).__name__, message=str(error)[:2000], codes=codes)
+            texts = [str(cause) for cause in _causes(error)]
+            started = bool(codes)
+            kind = "unsupported" if not started and any("without libuv" in text for text in texts) else "rank"
+            wire.emit(
+                "error", kind=kind, type=type(error).__name__, message=texts[0 if started else -1][:2000], codes=codes
+            )
             raise SystemExit(1) from error
         wire.emit("done")
+
+
+def _causes(error: t.Optional[BaseException]) -> t.Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 class Group:

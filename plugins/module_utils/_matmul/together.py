@@ -45,6 +45,15 @@ def judge_together(result: Result) -> t.List[Finding]:
 def _run(result: Result) -> Finding:
     if result.ended == "done":
         return Finding("collective-run", "ok", _HOST, found=f"done on {result.name}")
+    if any(event.get("kind") == "unsupported" for event in result.named("error")):
+        return Finding(
+            "collective-run",
+            "warn",
+            _HOST,
+            found=f"torchrun does not start: {_line(result.named('error')[-1]['message'])}",
+            expected="trainings of several processes",
+            reason="this build of torch cannot; nothing of what the devices do together was proved",
+        )
     errors = result.named("rank_error")
     codes = {rank: code for event in result.named("error") for rank, code in event.get("codes", {}).items()}
     killed = {rank: code for rank, code in codes.items() if code < 0 and code != -_SIGTERM}

@@ -73,6 +73,16 @@ def test_a_model_without_published_rates_has_no_floor():
     assert found(total(busbw=5.0, ranks=4))["allreduce"].state == "ok"
 
 
+def test_a_build_without_torchrun_is_a_warning():
+    """As Debian builds torch."""
+    message = "use_libuv was requested but PyTorch was build without libuv support"
+    item = found(
+        {"event": "error", "kind": "unsupported", "type": "RendezvousConnectionError", "message": message},
+        ended="error",
+    )["collective-run"]
+    assert item.state == "warn" and message in item.found
+
+
 @pytest.mark.parametrize(
     "ended, events, fault, says",
     [
