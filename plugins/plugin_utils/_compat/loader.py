@@ -161,6 +161,7 @@ def _short_gpu(row: _Row, source: str, confidence: str, inferred: tuple[str, ...
         compute_capability=row["compute_capability"],
         kind=row["class"],
         fabric=row.get("fabric", "none"),
+        driver_min=row.get("driver_min", ""),
         source=source,
         confidence=confidence,
         inferred=inferred,

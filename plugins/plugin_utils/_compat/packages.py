@@ -23,12 +23,11 @@ def fill(names: t.Iterable[str], **values: t.Any) -> list[str]:
     return [name.format(**values) for name in names]
 
 
-def exact(host: Host, names: t.Iterable[str], version: str) -> list[str]:
-    """The names held to one version, in the spelling of the package manager; as they are where it is not known."""
-    if not version:
-        return list(names)
+def exact(host: Host, names: t.Iterable[str], driver: Driver) -> list[str]:
+    """The names held to the driver's version, or to its branch where only that is decided."""
     sign = "-" if family(host) == "rhel" else "="
-    return [f"{name}{sign}{version}*" for name in names]
+    held = driver.version or f"{driver.branch}."
+    return [name if name.endswith(f"-{held[:3]}") and not driver.version else f"{name}{sign}{held}*" for name in names]
 
 
 def driver_row(host: Host, driver: Driver) -> model.PackageRow | None:

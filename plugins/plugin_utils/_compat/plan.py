@@ -118,13 +118,11 @@ def fabric_part(host: Host, driver: Driver) -> Part:
     names: list[str] = []
     if row and not host.external:
         if required:
-            names += packages.exact(
-                host, packages.fill(row.lists["fabric_manager"], branch=driver.branch), driver.version
-            )
+            names += packages.exact(host, packages.fill(row.lists["fabric_manager"], branch=driver.branch), driver)
         if nvlsm:
             names += packages.fill(row.lists["nvlsm"], branch=driver.branch)
         if imex:
-            names += packages.exact(host, packages.fill(row.lists["imex"], branch=driver.branch), driver.version)
+            names += packages.exact(host, packages.fill(row.lists["imex"], branch=driver.branch), driver)
     return {
         "required": required,
         "basis": basis,

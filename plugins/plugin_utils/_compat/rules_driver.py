@@ -79,6 +79,12 @@ def _kernel_too_new(host: Host, driver: Driver) -> t.Iterator[Said]:
             yield "kernel", f"kernel {host.request.kernel}, on which {driver} does not build", needs
 
 
+def _kernel_too_old(host: Host, driver: Driver) -> t.Iterator[Said]:
+    oldest = host.data.open_kernel_min
+    if driver.build == "dkms" and driver.flavour == "open" and host.kernel and host.kernel < version.parse(oldest):
+        yield "kernel", f"kernel {host.request.kernel}", f"kernel {oldest} or newer for {driver}"
+
+
 def _headers_unavailable(host: Host, driver: Driver) -> t.Iterator[Said]:
     if host.request.headers == "missing" and driver.build == "dkms":
         yield "kernel", f"no headers of kernel {host.request.kernel or '(not named)'}", f"headers, to build {driver}"
@@ -138,6 +144,8 @@ DRIVER_RULES = (
          "by design", _module_not_as_wished),
     Rule("kernel-too-new-for-driver", "A module builds on the kernels that its release knows.",
          "the kernels in the data", _kernel_too_new),
+    Rule("kernel-too-old-for-driver", "The open kernel modules build on Linux 4.15 and newer.",
+         "NVIDIA/open-gpu-kernel-modules README 595", _kernel_too_old),
     Rule("headers-unavailable", "A module is built from the headers of the kernel that it is for.",
          "NVIDIA/open-gpu-kernel-modules README", _headers_unavailable),
     Rule("secure-boot-unsigned-module", "Under Secure Boot the kernel loads only signed modules.",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from . import model, packages, version
 from .host import Host, flavours
@@ -21,7 +22,8 @@ def warnings(outcome: Outcome) -> list[str]:
     if host.assumed:
         found.append("assumed, because not given: " + ", ".join(host.assumed))
     if best.driver is not None:
-        found += _driver(host, best) + _ptx(host, best) + _nccl(host, best.wheel) + packages.repository_warnings(host)
+        found += _driver(host, best) + _ptx(host, best) + _nccl(host, best.wheel) + _compiler(host, best.wheel)
+        found += packages.repository_warnings(host)
         if host.request.os_id and host.system is None:
             found.append(f"{host.os_label}: its packages are not known, so the plan names none")
         found += [f"{match.label} drives a display and is left out" for match in host.displays]
@@ -77,6 +79,16 @@ def _ptx(host: Host, best: Candidate) -> list[str]:
         f"CUDA {variant.cuda} is newer than the {driver.row.cuda} of driver branch {driver.branch}: code that is "
         f"compiled to PTX with it fails there (cudaErrorUnsupportedPtxVersion); native code and torch's own run"
     ]
+
+
+def _compiler(host: Host, wheel: Wheel) -> list[str]:
+    """The toolkit refuses a host compiler that is newer than it knows."""
+    assert wheel.variant is not None
+    toolkit = host.data.toolkits[wheel.variant.cuda]
+    gcc = re.search(r"gcc\D*(\d+)", host.request.compiler, re.IGNORECASE)
+    if not gcc or not toolkit.gcc_max or int(gcc[1]) <= version.major(toolkit.gcc_max):
+        return []
+    return [f"CUDA toolkit {toolkit.version} compiles with GCC up to {toolkit.gcc_max}; found {host.request.compiler}"]
 
 
 def _nccl(host: Host, wheel: Wheel) -> list[str]:
