@@ -38,7 +38,7 @@ def achieved(name: str) -> t.Mapping[str, float]:
     """TFLOPS by type of the model with this product name; empty where nobody published any."""
     if " MIG " in f" {name} ":
         return {}
-    return next((row for pattern, row in ACHIEVED if re.search(rf"\b{pattern}\b", name)), {})
+    return next((row for pattern, row in ACHIEVED if re.search(rf"\b{pattern}", name)), {})
 
 
 def peak_tflops(capability: str, multiprocessors: int, sm_mhz: float) -> t.Optional[float]:
