@@ -9,7 +9,7 @@ module: gpu_drift
 short_description: Records what was proved of a host, and compares the host with it
 version_added: "0.1.0"
 description:
-  - With O(state=recorded), writes C(expected.json) after a proof: the plan, the policy and the baseline of the host.
+  - With O(state=recorded), writes C(expected.json) after a proof, with the host's plan, policy and baseline.
   - With O(state=compared), looks at the host and compares it with C(expected.json). It changes nothing.
   - Root keeps the file in C(/etc/gpufleet). Another user keeps an own one in C($XDG_STATE_HOME/gpufleet),
     which root's runs ignore.
