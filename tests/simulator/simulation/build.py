@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The folder of a simulation: compiled library, scenario, commands, and the kernel's files.
 
-    FOLDER/lib/libnvidia-ml.so.1 -> libnvidia-ml.so.580.105.08     with scenario, state, calls beside it
-    FOLDER/bin/nvidia-smi, gpusim-set
-    FOLDER/sys, FOLDER/proc, FOLDER/dev                            see host.py
+FOLDER/lib/libnvidia-ml.so.1 -> libnvidia-ml.so.580.105.08     with scenario, state, calls beside it
+FOLDER/bin/nvidia-smi, gpusim-set
+FOLDER/sys, FOLDER/proc, FOLDER/dev                            see host.py
 """
 
 from __future__ import annotations
@@ -105,7 +105,12 @@ def without(data: bytes, symbols: t.Iterable[str]) -> bytes:
 
 
 def make(
-    values: Values, folder: Path, *, at: Path | None = None, missing: t.Sequence[str] = (), kernel_log: str | None = None
+    values: Values,
+    folder: Path,
+    *,
+    at: Path | None = None,
+    missing: t.Sequence[str] = (),
+    kernel_log: str | None = None,
 ) -> None:
     """Writes the folder of a simulation; AT is where it will be used, where that is another place."""
     version = first_step(values["sim/library_version"])

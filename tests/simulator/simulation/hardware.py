@@ -116,7 +116,9 @@ def _links(values: Values, gpu: int, product: Product) -> None:
     if not product.links:
         values.setdefault(f"{prefix}/count", "N/A")
         return
-    _add(values, prefix, {"count": str(product.links), "version": product.link_version, "speed": str(product.link_mbps)})
+    _add(
+        values, prefix, {"count": str(product.links), "version": product.link_version, "speed": str(product.link_mbps)}
+    )
     names = LINK_COUNTERS if product.link_version != "5.0" else LINK5_COUNTERS
     switches = switch_addresses(values, len(product.switches))
     for link in range(product.links):
@@ -136,8 +138,9 @@ def _pair(values: Values, gpu: int, other: int, product: Product, linked: bool) 
     nodes = [values[f"gpu/{number}/sim/numa_node"] for number in (gpu, other)]
     groups = [values.get(f"gpu/{number}/sim/pcie_switch") for number in (gpu, other)]
     by_nvlink = linked and product.links > 0
+    one_switch = groups[0] is not None and groups[0] == groups[1]
     _add(values, f"gpu/{gpu}/sim", {
-        f"topology/{other}": "PXB" if groups[0] and groups[0] == groups[1] else "NODE" if len(set(nodes)) == 1 else "SYS",
+        f"topology/{other}": "PXB" if one_switch else "NODE" if len(set(nodes)) == 1 else "SYS",
         f"p2p/{other}": product.peer,
         f"p2p_nvlink/{other}": "OK" if by_nvlink else "NS",
     })  # fmt: skip

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import signal
 import stat
 import subprocess
 from pathlib import Path
@@ -88,12 +87,8 @@ def _probes(folder: Path) -> None:
 
 def _start_stuck(folder: Path) -> None:
     """The files on which nobody's reading ends; they let go when the command has ended."""
-    parent_death_signal = 1
     server = subprocess.Popen(
-        [folder / "bin/gpusim-stuck", folder / "lib/stuck"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=lambda: _libc.prctl(parent_death_signal, signal.SIGKILL),
+        [folder / "bin/gpusim-stuck", folder / "lib/stuck"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     if server.stdout is None or server.stdout.readline() != b"ready\n":
         problem = server.communicate()[1].decode().strip().splitlines()[-1:]

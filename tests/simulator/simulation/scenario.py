@@ -49,8 +49,10 @@ SHORT = {
     "init": "sim/init",
     "devices": "sim/devices",
 }
-GLOBAL = re.compile(r"^(sim/(library_version|driver_loaded|kernel_module|init|devices|gpus|start|process/\d+|smi/\w+)"
-                    r"|driver_version|cuda_version|timestamp|attached_gpus)$")
+GLOBAL = re.compile(
+    r"^(sim/(library_version|driver_loaded|kernel_module|init|devices|gpus|start|process/\d+|smi/\w+)"
+    r"|driver_version|cuda_version|timestamp|attached_gpus)$"
+)
 MASK_FIELDS = (
     # (shift, width, element, names by value); the constants are nvml.h's NVML_GPU_FABRIC_HEALTH_MASK_*
     (0, 0x3, "bandwidth", ("N/A", "Degraded", "Full")),
@@ -159,7 +161,15 @@ def _keys(values: Values, path: str) -> list[str]:
         path = one.group(2) or "sim/device"
     if not numbers:
         raise ScenarioError(f"--set {path}: there is no GPU to set it for")
-    return [f"gpu/{number}/{_whole(values, number, path)}" for number in numbers]
+    keys, problem = [], None
+    for number in numbers:  # not all GPUs have the same elements: "sim.p2p.1" is not of GPU 1
+        try:
+            keys.append(f"gpu/{number}/{_whole(values, number, path)}")
+        except ScenarioError as error:
+            problem = error
+    if problem and not keys:
+        raise problem
+    return keys
 
 
 def _whole(values: Values, gpu: int, path: str) -> str:

@@ -16,21 +16,26 @@ def print_topology(sim: Simulation, peer: str) -> int:
             cells = ["X" if gpu == other else _peer(sim, gpu, other, peer) for other in sim.gpus]
             print(f" {column}\t" + "\t".join(cells) + "\t")
         print(
-            "\nLegend:\n\n  X    = Self\n  OK   = Status Ok\n  CNS  = Chipset not supported\n  GNS  = GPU not supported\n"
-            "  TNS  = Topology not supported\n  NS   = Not supported\n  U    = Unknown"
+            "\nLegend:\n\n  X    = Self\n  OK   = Status Ok\n  CNS  = Chipset not supported\n"
+            "  GNS  = GPU not supported\n  TNS  = Topology not supported\n  NS   = Not supported\n  U    = Unknown"
         )
         return 0
     print("\t" + "\t".join([*columns, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]))
     for gpu, column in zip(sim.gpus, columns):
         cells = [" X " if gpu == other else _level(sim, gpu, other) for other in sim.gpus]
         node = sim.text(gpu, "sim/numa_node")[0]
-        cells += [sim.text(gpu, "sim/cpus")[0], "N/A" if node == "-1" else node, "", sim.text(gpu, "sim/gpu_numa_node")[0]]
+        cells += [
+            sim.text(gpu, "sim/cpus")[0],
+            "N/A" if node == "-1" else node,
+            "",
+            sim.text(gpu, "sim/gpu_numa_node")[0],
+        ]
         print(f"{column}\t" + "\t".join(cells))
     print(
         "\nLegend:\n\n  X    = Self\n  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA "
-        "nodes (e.g., QPI/UPI)\n  NODE = Connection traversing PCIe as well as the interconnect between PCIe Host Bridges "
-        "within a NUMA node\n  PHB  = Connection traversing PCIe as well as a PCIe Host Bridge (typically the CPU)\n"
-        "  PXB  = Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)\n"
+        "nodes (e.g., QPI/UPI)\n  NODE = Connection traversing PCIe as well as the interconnect between PCIe Host "
+        "Bridges within a NUMA node\n  PHB  = Connection traversing PCIe as well as a PCIe Host Bridge (typically "
+        "the CPU)\n  PXB  = Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)\n"
         "  PIX  = Connection traversing at most a single PCIe bridge\n"
         "  NV#  = Connection traversing a bonded set of # NVLinks"
     )
@@ -73,7 +78,11 @@ def print_nvlink(sim: Simulation, chosen: List[int], what: str) -> int:
                 shown = f"{speed:.3f}".rstrip("0").rstrip(".") + " GB/s" if states[link] == "Active" else "<inactive>"
                 print(f"\t Link {link}: {shown}")
             else:
-                for name, title in (("replay", "Replay Errors"), ("recovery", "Recovery Errors"), ("crc_flit", "CRC Errors")):
+                for name, title in (
+                    ("replay", "Replay Errors"),
+                    ("recovery", "Recovery Errors"),
+                    ("crc_flit", "CRC Errors"),
+                ):
                     text, code = sim.text(gpu, f"sim/nvlink/{link}/{name}")
                     if not code:
                         print(f"\t Link {link}: {title}: {text}")

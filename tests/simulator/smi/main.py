@@ -46,7 +46,7 @@ def answer(folder: str, arguments: List[str]) -> int:
         name, equals, value = word.partition("=")
         if word.startswith("-") and equals:
             options[name] = value
-        elif word in valued:
+        elif word in valued and not (words and word in ("-e", "-c")):  # `nvlink -e` and `topo -c` are other options
             options[word] = rest.pop(0) if rest else ""
         elif word.startswith("-"):
             options[word] = ""
@@ -57,6 +57,11 @@ def answer(folder: str, arguments: List[str]) -> int:
         print("No devices were found")
         return 0 if sim.raw("sim/smi/no_devices") in ("", "N/A") else int(sim.raw("sim/smi/no_devices"))
     chosen = choose(sim, options.get("-i") or options.get("--id"))
+    if words[:1] == ["topo"]:
+        return print_topology(sim, options.get("-p2p", ""))
+    if words[:1] == ["nvlink"]:
+        errors = "-e" in arguments or "--errorcounters" in options
+        return print_nvlink(sim, chosen, "errors" if errors else "status")
     for long, short in (("--power-limit", "-pl"), ("--persistence-mode", "-pm"), ("--ecc-config", "-e"),
                         ("--multi-instance-gpu", "-mig"), ("--compute-mode", "-c"), ("--gpu-reset", "-r")):  # fmt: skip
         value = options.get(short, options.get(long))
@@ -67,7 +72,7 @@ def answer(folder: str, arguments: List[str]) -> int:
     for name, fields in queries.items():
         layout = options.get("--format", "").split(",")
         if "csv" not in layout:
-            raise Stop('"--format=" switch is missing. Please run \'nvidia-smi -h\' for help.\n', 2)
+            raise Stop("\"--format=\" switch is missing. Please run 'nvidia-smi -h' for help.\n", 2)
         names = [field.strip() for field in fields.split(",")]
         return (print_processes if name == "--query-compute-apps" else print_query)(sim, chosen, names, layout)
     if "-q" in options or "--query" in options:
@@ -76,13 +81,8 @@ def answer(folder: str, arguments: List[str]) -> int:
         return print_xml(sim, chosen)
     if "-L" in options or "--list-gpus" in options:
         return print_list(sim, chosen)
-    if words[:1] == ["topo"]:
-        return print_topology(sim, options.get("-p2p", ""))
-    if words[:1] == ["nvlink"]:
-        errors = "-e" in arguments or "--errorcounters" in options
-        return print_nvlink(sim, chosen, "errors" if errors else "status")
     if options or words:
-        raise Stop(f"Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n", 2)
+        raise Stop("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n", 2)
     return print_table(sim)
 
 

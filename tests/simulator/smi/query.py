@@ -188,8 +188,8 @@ def _known(field: str) -> bool:
     if match:
         return match.group(1) in REASONS or match.group(1) == "active"
     pattern = r"ecc\.errors\.(corrected|uncorrected)\.(volatile|aggregate)\.(sram|dram|total)$"
-    return field in FIELDS or field in ("index", "count", "driver_version", "timestamp") or bool(
-        re.match(pattern, field)
+    return (
+        field in FIELDS or field in ("index", "count", "driver_version", "timestamp") or bool(re.match(pattern, field))
     )
 
 
@@ -210,7 +210,9 @@ def print_processes(sim: Simulation, chosen: List[int], fields: List[str], layou
             if "C" not in sim.text(gpu, f"processes/process_info[{number}]/type")[0]:
                 continue
             cells = [
-                sim.text(gpu, of_gpu[field] if field in of_gpu else f"processes/process_info[{number}]/{names[field]}")[0]
+                sim.text(gpu, of_gpu[field] if field in of_gpu else f"processes/process_info[{number}]/{names[field]}")[
+                    0
+                ]
                 for field in fields
             ]
             print(", ".join(re.sub(r" MiB$", "", cell) if "nounits" in layout else cell for cell in cells))

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The simulated NVML and its scenario, as nvidia-smi uses them. Runs on Python 3.8 and newer: it lies in containers too."""
+"""The simulated NVML and its scenario, as nvidia-smi uses them. Runs on Python 3.8 and newer: containers have those."""
 
 import ctypes
 import os
