@@ -36,7 +36,7 @@ if sysconfig.get_config_var("WHEEL_PKG_DIR"):
     out["folders"].append(sysconfig.get_config_var("WHEEL_PKG_DIR"))
 try:
     import pip
-    out["pip"] = pip.__path__[0]
+    out["pip"] = pip.__file__.rsplit("/", 1)[0]
 except Exception:
     out["pip"] = ""
 print(json.dumps(out))

@@ -141,9 +141,9 @@ def _download(shop: Workshop, batch: t.Sequence[Locked], done: int, total: int) 
 
 def check_space(shop: Workshop, at_hand: t.Sequence[str], sizes: t.Mapping[str, int]) -> None:
     """Raise EnvironmentFailure where the environment, and wheels of these sizes, do not fit."""
-    unpacked = sum(wheel.unpacked_bytes(path) for path in at_hand)
-    unpacked += int(sum(sizes.values()) * space.UNPACKED_RATIO)
-    needs = [space.Need(shop.task.venv, space.installed_size(unpacked), "the environment")]
+    size = space.OVERHEAD_BYTES + sum(wheel.installed_bytes(path) for path in at_hand)
+    size += int(sum(sizes.values()) * space.UNPACKED_RATIO)
+    needs = [space.Need(shop.task.venv, size, "the environment")]
     if sizes:
         # pip writes a wheel twice, into its temporary folder and from there to where we take it.
         needs.append(space.Need(shop.task.source.store, sum(sizes.values()) + max(sizes.values()) * 2, "the wheels"))

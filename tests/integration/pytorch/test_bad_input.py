@@ -86,7 +86,7 @@ def test_no_space_for_the_environment(host: Host, index: Index, wheels: Path, sm
     build_torch(wheels, files=500, size=100_000)
     host.venv = small_disk / "venv"
     message = host.fails(index_url=index.url)
-    assert re.search(r"not enough space: 6\d MB needed \(6\d MB for the environment in ", message)
+    assert re.search(r"not enough space: 1[23]\d MB needed \(1[23]\d MB for the environment in ", message)
     assert f"MB free at {small_disk}" in message
     assert not host.venv.exists()
 
