@@ -290,8 +290,15 @@ def judge(asked: Question, plan: t.Mapping[str, t.Any]) -> list[str]:
         faults.append(f"R29 torchaudio {torch['torchaudio']} does not go with torch {asked.torch}")
     if torch["triton"] is not None and numbers(torch["triton"])[:2] != numbers(release["pins"]["triton"])[:2]:
         faults.append(f"R28 triton {torch['triton']} is not {release['pins']['triton']}")
-    faults += fabric_faults(asked, plan)
-    return faults
+    if asked.cuda == "auto" and variant in release.get("unseen", ()):
+        faults += [
+            f"R22 {variant} was not seen on the index, {other} would do"
+            for other in release["cuda"]
+            if other not in release["unseen"]
+            and not wheel_faults(asked, other)
+            and not any(driver_faults(asked, other, branch, version, flavour) for flavour in flavours)
+        ]
+    return faults + fabric_faults(asked, plan)
 
 
 def fabric_faults(asked: Question, plan: t.Mapping[str, t.Any]) -> list[str]:

@@ -126,6 +126,7 @@ def test_every_remedy_resolves(remedies, block):
             changed = Question(
                 torch=plan["torch"]["version"],
                 gpus=tuple(wish.name for wish in request.gpus),
+                cuda="auto" if request.cuda == "auto" else "cu" + request.cuda.replace(".", ""),
                 **{name: getattr(request, name) for name in kept},
             )
             if faults := judge(changed, plan):
