@@ -71,15 +71,12 @@ class ActionModule(ActionBase):
         """Print the plan of every host; fails where one has none."""
         without = 0
         for host in facts["ansible_play_hosts_all"]:
-            planned = _planned(facts, host).get("plan") or {}
+            planned = _planned(facts, host)
             found = self._findings(facts, host)
             loud = [table.line(item.to_dict()) for item in found if item.state in ("fail", "unknown", "warn")]
-            without += planned.get("status") != "ok"
-            for text in [
-                f"{host}: " + (plan.lines(planned)[0] if planned else "no plan"),
-                *plan.lines(planned)[1:],
-                *loud,
-            ]:
+            without += (planned.get("plan") or {}).get("status") != "ok"
+            first, *rest = plan.lines(planned.get("plan") or {}, planned.get("steps") or ())
+            for text in [f"{host}: {first}", *rest, *(f"  {line}" for line in loud)]:
                 Display().display(text)
         return {
             "changed": False,

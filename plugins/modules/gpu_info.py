@@ -98,6 +98,9 @@ observed:
     environment:
       description: Python and torch of O(python), empty where that is not given.
       type: dict
+    venv:
+      description: The same of O(venv), with C(error) where there is none.
+      type: dict
     errors:
       description: Parts that could not be read, with the error.
       type: dict
@@ -118,6 +121,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accelerator, driver
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import default_venv
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.environment import environment
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
@@ -133,6 +137,7 @@ def main() -> None:
             "accelerator": {"type": "str", "choices": ["auto", "cuda"], "default": "cuda"},
             "directory": {"type": "path"},
             "python": {"type": "str"},
+            "venv": {"type": "path", "default": ""},
             **{name: {"type": "int"} for name in COUNTS},
         },
         supports_check_mode=True,
@@ -143,6 +148,8 @@ def main() -> None:
     runner = Runner()
     observed = observe(runner)
     observed["environment"] = environment(runner, module.params["python"]) if module.params["python"] else {}
+    venv = module.params["venv"] or default_venv(os.geteuid(), os.environ)
+    observed["venv"] = environment(runner, os.path.join(venv, "bin", "python"))
     counts = {name: module.params[name] for name in COUNTS}
     if counts["baseline_gpus"] is None:
         try:

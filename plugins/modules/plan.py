@@ -45,8 +45,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 hosts:
-  description: By host, C(plan) as P(gpufleet.pytorch.compat#lookup) gives it, C(accelerator), C(findings), and C(msg),
-    which is empty where all is well.
+  description: By host, C(plan) as P(gpufleet.pytorch.compat#lookup) gives it, C(accelerator), C(findings), the C(steps)
+    that C(site.yml) takes, and C(msg), which is empty where all is well.
   type: dict
   returned: always
 """

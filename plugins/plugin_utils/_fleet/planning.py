@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import ac
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, stamp
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._compat import answer, fleet, loader, observed, request
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet.majority import gpu_count, majority
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet.steps import steps
 
 Vars = t.Mapping[str, t.Any]
 Plan = dict[str, t.Any]
@@ -30,6 +31,7 @@ class Planned:
     findings: list[Finding]
     plan: Plan = dataclasses.field(default_factory=dict)
     msg: str = ""
+    steps: list[str] = dataclasses.field(default_factory=list)
 
 
 def plan_hosts(hosts: t.Mapping[str, Vars], observations: t.Mapping[str, Vars]) -> dict[str, Planned]:
@@ -58,6 +60,7 @@ def plan_hosts(hosts: t.Mapping[str, Vars], observations: t.Mapping[str, Vars]) 
                 decision.plan = answer.refusal(bad)
         for name, found in fleet.plan_group(requests, loader.load()).items():
             planned[name].plan = found
+            planned[name].steps = steps(found, observations[name], hosts[name])
         for name in names:
             if planned[name].plan.get("status") == answer.CONFLICT:
                 planned[name].msg = answer.text(planned[name].plan, name)

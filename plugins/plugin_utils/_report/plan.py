@@ -41,9 +41,10 @@ def summary(plan: Plan) -> str:
     return ", ".join(parts)
 
 
-def lines(plan: Plan) -> list[str]:
-    """The plan with every reason, conflict and remedy, a line each."""
+def lines(plan: Plan, steps: t.Iterable[str] = ()) -> list[str]:
+    """The plan with what would be done (``steps``), every reason, conflict and remedy, a line each."""
     result = [summary(plan)] if plan.get("status") == "ok" else ["no plan"]
+    result += [f"  would {step}" for step in steps]
     for conflict in plan.get("conflicts", []):
         result.append(
             f"  {conflict.get('rule')}: {conflict.get('subject')}: "
