@@ -44,7 +44,7 @@ def numbers(text):
 
 
 def matches(expected, found, plan):
-    """Whether a cell is as expected: equal, or by one word: min, not, in, startswith, matches, contains, same_as."""
+    """Whether a cell is as expected: equal, or by one word: min, not, in, startswith and the like."""
     if not isinstance(expected, dict):
         return found == expected
     ((word, value),) = expected.items()
@@ -55,6 +55,7 @@ def matches(expected, found, plan):
         "startswith": lambda: str(found).startswith(value),
         "matches": lambda: re.search(value, str(found)) is not None,
         "contains": lambda: any(value in item for item in found),
+        "without": lambda: not any(value in item for item in found),
         "empty": lambda: not found,
         "same_as": lambda: found == cell(plan, value),
     }[word]()
