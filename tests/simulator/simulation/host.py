@@ -35,6 +35,7 @@ def write(values: Values, folder: Path, kernel_log: str | None = None) -> None:
     """Writes all files that the scenario's kernel shows."""
     devices = list(_devices(values))
     (folder / "sys/bus/pci/devices").mkdir(parents=True)
+    (folder / "sys/gpusim").touch()
     for device in devices:
         _write_device(folder / "sys", device)
     (folder / "proc/driver").mkdir(parents=True)

@@ -4,16 +4,19 @@
 """A command's own view of the machine: files of the simulation in place of the kernel's and of ld.so.cache.
 
 The view is a mount namespace: it ends with the command, and nothing outside it changes. A plain user gets one inside a
-user namespace, and the command runs there as that user again.
+user namespace, and the command runs there as that user again. A container has such a namespace already: its processes,
+and those that come in by SSH, all see the simulation until it stops.
 """
 
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import shutil
 import stat
 import subprocess
+import tarfile
 from pathlib import Path
 
 NEW_NAMESPACE, NEW_USER = 0x00020000, 0x10000000
@@ -59,11 +62,10 @@ def enter(folder: Path) -> None:
             " (Ubuntu 24.04: sysctl kernel.apparmor_restrict_unprivileged_userns=0)"
         ) from error
     _mount(Path("none"), Path("/"), RECURSIVE | PRIVATE)
-    for name in ("sys", "proc/driver", "dev"):
-        _merge(Path("/", name), folder / name)
+    _merge(Path("/dev"), folder / "dev")
     _device_nodes(folder / "dev")
-    for name in ("sys", "proc/driver", "dev"):
-        _mount(folder / name, Path("/", name))
+    _mount(folder / "dev", Path("/dev"))
+    _kernel_files(folder)
     _commands(folder)
     _probes(folder)
     if (folder / "lib/stuck").is_dir():
@@ -83,6 +85,47 @@ def _probes(folder: Path) -> None:
         Path("/run/gpufleet").mkdir(exist_ok=True)
         _mount(ours, Path("/run/gpufleet"))
     os.environ["XDG_RUNTIME_DIR"] = str(ours)
+
+
+def _kernel_files(folder: Path) -> None:
+    for name in ("sys", "proc/driver"):
+        _merge(Path("/", name), folder / name)
+        _mount(folder / name, Path("/", name))
+
+
+#: Only a simulated sysfs has it.
+MARK = Path("/sys/gpusim")
+
+
+def enter_container(pid: int, archive: bytes, folder: Path) -> None:
+    """Unpacks ARCHIVE, a simulation, as FOLDER in the container of process PID, and makes all in there see it.
+
+    This process is in the container afterwards.
+    """
+    with open(f"/proc/{pid}/ns/mnt") as namespace:
+        _check(_libc.setns(namespace.fileno(), NEW_NAMESPACE), "enter the container")
+    if MARK.exists():
+        raise NamespaceError(
+            f"the container has a simulation in {folder}: change it with gpusim-set, or restart it first"
+        )
+    shutil.rmtree(folder, ignore_errors=True)  # of before a restart, when its mounts went
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(folder)
+    for path in sorted((folder / "dev").iterdir()):
+        # The container's device rules let nobody open NVIDIA's own numbers, as there are no such devices.
+        real = Path("/dev", path.name)
+        if path.name.startswith("nvidia") and not real.exists():
+            os.mknod(real, 0o666 | stat.S_IFCHR, os.stat("/dev/null").st_rdev)
+            real.chmod(0o666)
+        elif path.name == "kmsg":
+            real.touch()
+            _mount(path, real)
+    _kernel_files(folder)
+    for path in sorted((folder / "bin").iterdir()):
+        shutil.copy2(path, Path("/usr/bin" if path.name == "nvidia-smi" else "/usr/local/bin", path.name))
+    Path("/etc/ld.so.conf.d").mkdir(exist_ok=True)
+    Path("/etc/ld.so.conf.d/000-gpusim.conf").write_text(f"{folder}/lib\n")
+    subprocess.run(["/sbin/ldconfig"], check=True)
 
 
 def _start_stuck(folder: Path) -> None:
