@@ -52,8 +52,11 @@ class Device:
         if not self.cuda and dtype == "tf32":
             raise Unsupported("only GPUs multiply in tf32")
 
-    def multiply(self, a: t.Any, b: t.Any, dtype: str, output: str) -> t.Any:
-        """The product, in ``output``. Raises Unsupported where this torch has none of that kind."""
+    def multiply(self, a: t.Any, b: t.Any, dtype: str, output: str, fast: bool = False) -> t.Any:
+        """The product, in ``output``. Raises Unsupported where this torch has none of that kind.
+
+        ``fast``: fp8 adds up in the tensor cores alone, as trainings do it; else parts are added in single precision.
+        """
         torch = self.torch
         out = getattr(torch, output)
         if self.cuda and dtype in ("float32", "tf32"):
@@ -61,7 +64,7 @@ class Device:
         try:
             if dtype in FP8:
                 one = torch.ones((), device=self.name)
-                result = torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=out, use_fast_accum=False)
+                result = torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=out, use_fast_accum=fast)
                 return result[0] if isinstance(result, tuple) else result  # torch 2.2 to 2.4 add the largest value
             if dtype == "int8":
                 return torch._int_mm(a, b)

@@ -70,7 +70,7 @@ def product(device: Device, spec: t.Mapping[str, t.Any]) -> t.Callable[[], t.Any
     a = device.cast(normal(spec["m"], spec["k"]), dtype)
     b = device.cast(normal(spec["k"], spec["n"]), dtype, right=True)
     output = _TIMED_OUTPUT.get(dtype, dtype)
-    return lambda: device.multiply(a, b, dtype, output)
+    return lambda: device.multiply(a, b, dtype, output, fast=True)
 
 
 def rates(device: Device, timer: Timer, job: t.Mapping[str, t.Any], wire: Wire) -> None:

@@ -1,0 +1,117 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module through Ansible: what is a failed task, what is a finding, and what a stopped task leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+CUDA_PLAN = {"accelerator": "cuda", "torch": {"version": "2.13.0", "variant": "cu130"}}
+
+
+def command(python, **options):
+    arguments = {"python": python, **options}
+    return [
+        *("ansible", "localhost", "-c", "local", "-i", "localhost,", "-m", "gpufleet.pytorch.gpu_matmul"),
+        *("-e", f"ansible_python_interpreter='{sys.executable}'", "-a", json.dumps(arguments)),
+    ]
+
+
+def environ():
+    return {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
+    }
+
+
+def run(python, *more, **options):
+    """Whether the task failed, and its result."""
+    done = subprocess.run(
+        [*command(python, **options), *more], env=environ(), capture_output=True, text=True, timeout=300, check=False
+    )
+    head, _separator, body = done.stdout.partition("=>")
+    assert body, done.stdout + done.stderr
+    return "FAILED" in head, json.loads(body)
+
+
+def test_a_proof_changes_nothing_and_tells_what_it_ran_on(torch_python):
+    failed, result = run(torch_python, cpu_workers=1, device="cpu")
+    assert not failed and not result["changed"]
+    assert {finding["state"] for finding in result["findings"]} == {"ok"}
+    assert result["proof"]["devices"][0]["kind"] == "cpu"
+    assert all(finding["observed_at"] for finding in result["findings"])
+
+
+def test_check_mode_runs_nothing_and_says_so(tmp_path):
+    failed, result = run(str(tmp_path / "no/python"), "--check", plan=CUDA_PLAN)
+    (finding,) = result["findings"]
+    assert not failed and (finding["state"], finding["policy"]) == ("unknown", "report")
+    assert finding["found"].startswith("check mode: nothing was run; a proof of level quick would run on every GPU")
+
+
+def test_a_missing_interpreter_is_a_finding(tmp_path):
+    failed, result = run(str(tmp_path / "no python"))
+    (finding,) = result["findings"]
+    assert not failed and (finding["check"], finding["state"]) == ("environment-python", "fail")
+
+
+def test_a_gpu_plan_is_never_proved_on_the_cpu(torch_python):
+    failed, result = run(torch_python, plan=CUDA_PLAN)
+    assert not failed and result["proof"]["devices"] == []
+    states = {finding["check"]: finding["state"] for finding in result["findings"]}
+    assert states["proof-device"] == states["wheel-as-planned"] == "fail"
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        ({"python": "bin/python"}, "python must be an absolute path, not 'bin/python'"),
+        ({"device": "cpu", "plan": CUDA_PLAN}, "device is cpu, but the plan says accelerator cuda"),
+        ({"cpu_workers": 0}, "cpu_workers and import_timeout must be greater than 0"),
+        ({"memory": 100}, "memory is a percentage from 0 to 95, not 100"),
+        ({"dtypes": ["float12"]}, "value of dtypes must be one or more of"),
+    ],
+)
+def test_misuse_fails_the_task(options, says):
+    failed, result = run(**{"python": "/usr/bin/python3", **options})
+    assert failed and says in result["msg"]
+
+
+def test_an_interrupted_task_leaves_no_worker(tmp_path):
+    """Control-C while the import of torch lasts for ever."""
+    slow = tmp_path / "bin/python"
+    slow.parent.mkdir()
+    slow.write_text(
+        f'#!/bin/sh\necho $$ >> {tmp_path}/pids\nexec {sys.executable} -I -c "import time; time.sleep(600)"\n'
+    )
+    slow.chmod(0o755)
+    task = subprocess.Popen(
+        command(str(slow), device="cpu", import_timeout=500), env=environ(), start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    pids = tmp_path / "pids"
+    assert wait_for(lambda: pids.exists() and pids.read_text().strip())
+    os.killpg(task.pid, signal.SIGINT)
+    task.wait(60)
+    assert wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split()))
+
+
+def wait_for(condition, seconds=60.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
