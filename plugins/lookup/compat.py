@@ -17,8 +17,8 @@ description:
     M(gpufleet.pytorch.gpu_info) returns as RV(ignore:observed), or else C(ansible_facts), which know no GPUs.
   - It decides from data that come with the collection, and reaches neither the host nor the network.
   - Of what the wishes allow, the best is what lets the installed driver stay, then what needs a supported long-lived
-    branch of drivers, then the default build of a release, then the newest. For V(latest) and for a series such as
-    V(2.8) the newest release comes first.
+    branch of drivers, then the newest release, then its default build. For V(latest) and for a series such as V(2.8)
+    the newest release comes first.
   - It never plans the build without CUDA unless O(accelerator=cpu).
 options:
   _terms:

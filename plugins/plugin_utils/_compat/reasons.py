@@ -49,6 +49,7 @@ def _why_wheel(host: Host, best: Candidate, other: Candidate | None) -> Reason:
         "branch": "it runs on a driver branch with longer support",
         "default-build": f"the default build of {wheel.release.version}",
         "newest": "the newest release that the wish allows",
+        "read": "that it is published and for which GPUs was read, of the next it was deduced",
         "newest-cuda": "the newest CUDA among equals",
     }
     source = wheel.variant.source if wheel.variant else wheel.release.source

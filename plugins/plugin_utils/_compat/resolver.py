@@ -8,8 +8,9 @@ A candidate is a build of torch and a driver. What comes first is better:
    series such as ``2.8`` the newest release comes before all that follows),
 2. a driver that can stay,
 3. a supported long-lived branch, then a supported production branch,
-4. the build that is the default of its release,
-5. the newest release, and of its builds the newest CUDA.
+4. the newest release that the wish allows,
+5. the build that is the default of its release, then one of which it was read, not
+   deduced, that it is published and for which GPUs, then the newest CUDA.
 Between drivers that are equal so far: no forward compatibility, cells that
 were read, NVIDIA's repository, the open module, the newest branch.
 """
@@ -206,8 +207,9 @@ STEPS = (
     "driver-stays",
     "no-forward-compat",
     "branch",
-    "default-build",
     "newest",
+    "default-build",
+    "read",
     "newest-cuda",
     "driver",
 )
@@ -218,11 +220,22 @@ def order(host: Host, candidate: Candidate) -> Order:
     wheel = candidate.wheel
     newest = tuple(-number for number in version.parse(wheel.release.version))
     if wheel.variant is None or candidate.driver is None:
-        return newest, False, False, 0, False, newest, (), ()
+        return newest, False, False, 0, newest, False, False, (), ()
     stays, forward, rank, *rest = driver_order(candidate)
     not_default = wheel.variant.name != default_of(wheel.release, host.arch)
+    unread = wheel.variant.is_inferred("published") or wheel.variant.is_inferred(host.arch)
     cuda = tuple(-number for number in version.parse(wheel.variant.cuda))
-    return newest if host.torch.newest_first else (), stays, forward, rank, not_default, newest, cuda, tuple(rest)
+    return (
+        newest if host.torch.newest_first else (),
+        stays,
+        forward,
+        rank,
+        newest,
+        not_default,
+        unread,
+        cuda,
+        tuple(rest),
+    )
 
 
 def decided_by(host: Host, better: Candidate, worse: Candidate) -> str:
