@@ -127,8 +127,16 @@ def _deduced(host: Host, best: Candidate) -> list[str]:
 
 _WORDS = {
     "published": "that it is on the index",
-    "aarch64": "the code for aarch64",
     "branch_min": "that it carries the branch",
+    "aarch64": "the code for aarch64",
+    "x86_64": "the code for x86_64",
+    "cudnn": "cuDNN",
+    "nccl": "NCCL",
+    "cuda": "CUDA",
+    "cc_min": "the oldest GPUs",
+    "cc_max": "the newest GPUs",
+    "eol": "the end",
+    "prebuilt": "the names of signed modules",
 }
 
 
