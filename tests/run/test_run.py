@@ -133,7 +133,7 @@ def test_no_python_new_enough(clone: t.Any, tmp_path: Path, interpreters: dict[s
 def test_an_index_that_cannot_be_reached(clone: t.Any) -> None:
     nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull}
     line = one_line(clone.run("ansible", "--version", expect=3, **nowhere).stderr)
-    assert "could not install" in line and "PIP_INDEX_URL" in line
+    assert "could not" in line and "PIP_INDEX_URL" in line  # install, or fetch pip where there is no ensurepip
     assert not clone.made
     assert "core 2." in clone.run("ansible", "--version").stdout
 
