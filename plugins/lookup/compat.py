@@ -15,6 +15,8 @@ description:
     GPUs of a host, or says why there is none and what would work instead.
   - Every option that is not given is taken from the host. The variable C(gpufleet_observed) is read, which is what
     M(gpufleet.pytorch.gpu_info) returns as RV(ignore:observed), or else C(ansible_facts), which know no GPUs.
+  - Wishes that are not given are taken from the variables C(driver_policy), C(driver_source), C(driver_kernel_module),
+    C(driver_forward_compat) and C(cuda_version) of the host.
   - It decides from data that come with the collection, and reaches neither the host nor the network.
   - Of what the wishes allow, the best is what lets the installed driver stay, then what needs a supported long-lived
     branch of drivers, then the newest release, then its default build. For V(latest) and for a series such as V(2.8)
