@@ -54,7 +54,8 @@ def launch(job: t.Mapping[str, t.Any]) -> None:
                 "error", kind=kind, type=type(error).__name__, message=texts[0 if started else -1][:2000], codes=codes
             )
             raise SystemExit(1) from error
-        wire.emit("done")
+    wire.emit("done")
+    os._exit(0)
 
 
 def _causes(error: t.Optional[BaseException]) -> t.Iterator[BaseException]:

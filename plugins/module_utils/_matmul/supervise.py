@@ -256,10 +256,10 @@ class Supervisor:
             outcome.code = process.wait(_KILL_WAIT_S)
         except subprocess.TimeoutExpired:
             ended = "stuck"
-        if ended:
+        last = outcome.events[-1]["event"] if outcome.events else ""
+        if ended == "stuck" or (ended and last != "done"):  # what was done is done, however long the exit takes
             outcome.ended = ended
         else:
-            last = outcome.events[-1]["event"] if outcome.events else ""
             outcome.ended = {"done": "done", "error": "error", "import_error": "error"}.get(last, "crash")
         outcome.seconds = time.monotonic() - running.begun
         for stream in (process.stdin, process.stdout, process.stderr):

@@ -57,6 +57,7 @@ def test_the_bootstrap_fits_a_pipe():
     "does, ended, code",
     [
         ("pass", "done", 0),
+        ("wire.emit('done'); time.sleep(1000)", "done", -signal.SIGKILL),  # an exit that takes for ever
         ("os.fork() or time.sleep(5)", "done", 0),  # a child that holds its descriptors
         ("print('noise of a library'); os.write(1, b'more noise')", "done", 0),
         ("raise ValueError('x')", "crash", 1),
