@@ -13,8 +13,8 @@ short_description: Plans driver, CUDA, cuDNN, NCCL, fabric manager and the PyTor
 description:
   - Finds the one coherent set of kernel module, driver, CUDA, cuDNN, NCCL, fabric manager and build of PyTorch for the
     GPUs of a host, or says why there is none and what would work instead.
-  - Every option that is not given is taken from the host. The variable C(gpufleet_observed) is read, which is what
-    M(gpufleet.pytorch.gpu_info) returns as RV(ignore:observed), or else C(ansible_facts), which know no GPUs.
+  - Every option that is not given is taken from the host. The variable C(gpufleet_observed) is read, which is
+    RV(gpufleet.pytorch.gpu_info#module:observed), or else C(ansible_facts), which know no GPUs.
   - Wishes that are not given are taken from the variables C(driver_policy), C(driver_source), C(driver_kernel_module),
     C(driver_forward_compat) and C(cuda_version) of the host.
   - It decides from data that come with the collection, and reaches neither the host nor the network.
