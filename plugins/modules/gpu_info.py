@@ -42,6 +42,12 @@ options:
       - Interpreter of an environment to look at, or one that an environment will be made from. Its Python and its torch
         are told under C(observed.environment), without importing torch.
     type: str
+  venv:
+    description:
+      - Folder of the environment that M(gpufleet.pytorch.torch_environment) makes, whose Python and torch are told under
+        C(observed.venv). Empty for its usual place.
+    type: path
+    default: ""
 extends_documentation_fragment:
   - gpufleet.pytorch.attributes
 attributes:

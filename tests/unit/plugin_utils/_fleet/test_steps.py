@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet.steps import steps
 
 PLAN = {"status": "ok", "torch": {"version": "2.13.0", "variant": "cu130"}, "driver": {"action": "keep"}}
