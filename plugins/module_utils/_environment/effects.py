@@ -115,4 +115,4 @@ class Effects:
         if parts.username:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             request.add_header("Authorization", "Basic " + base64.b64encode(login.encode()).decode())
-        return urllib.request.urlopen(request, timeout=ANSWER_LIMIT)
+        return urllib.request.build_opener().open(request, timeout=ANSWER_LIMIT)

@@ -87,7 +87,7 @@ def wanted(
             "the plan of this host is a conflict, so there is nothing to install; run plan.yml to see the remedies"
         )
     torch = plan.get("torch") or {}
-    version = str(torch.get("version") or "").split("+")[0]
+    version = str(torch.get("version") or "").partition("+")[0]
     if not version:
         raise EnvironmentFailure("the plan names no torch version (plan.torch.version); the role plan makes the plan")
     variant = str(torch.get("variant") or "")
