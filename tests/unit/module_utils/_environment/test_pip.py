@@ -74,13 +74,13 @@ def test_report_without_a_hash_is_refused() -> None:
         pip.read_report(json.dumps({"install": [item]}))
 
 
-#: What ``pip config list`` printed on machines (pip 23.2.1 and 23.0.1), with a password added.
+#: What ``pip config list`` printed on machines (pip 23.2.1), with other paths and a password.
 SETTINGS = """\
 :env:.cert='/etc/ssl/certs/ca-certificates.crt'
 :env:.default-timeout='180'
 :env:.find-links='/srv/wheels'
 global.constraint='/etc/xdg/pip/constraints.txt'
-global.extra-index-url='file:///opt/pypi/simple https://me:pw@mirror.example.invalid/simple'
+global.extra-index-url='file:///srv/index/simple https://me:pw@mirror.example.invalid/simple'
 """
 
 
@@ -88,7 +88,7 @@ def test_settings_that_decide() -> None:
     assert pip.read_settings(SETTINGS) == {
         "PIP_FIND_LINKS": "/srv/wheels",
         "constraint": "/etc/xdg/pip/constraints.txt",
-        "extra-index-url": "file:///opt/pypi/simple https://me:****@mirror.example.invalid/simple",
+        "extra-index-url": "file:///srv/index/simple https://me:****@mirror.example.invalid/simple",
     }
 
 
@@ -96,11 +96,11 @@ def test_settings_that_decide() -> None:
     "url, setting",
     [
         ("file:///srv/wheels/torch-2.13.0%2Bcpu-cp311-cp311-linux_x86_64.whl", "PIP_FIND_LINKS = /srv/wheels"),
-        ("file:///opt/pypi/files/torch-2.14.1-cp311.whl", "extra-index-url = file:///opt/pypi/simple"),
+        ("file:///srv/index/files/torch-2.14.1-cp311.whl", "extra-index-url = file:///srv/index/simple"),
         (
             "https://mirror.example.invalid/files/torch-2.14.1.whl",
             "PIP_FIND_LINKS = /srv/wheels, constraint = /etc/xdg/pip/constraints.txt, extra-index-url = "
-            "file:///opt/pypi/simple https://me:****@mirror.example.invalid/simple",
+            "file:///srv/index/simple https://me:****@mirror.example.invalid/simple",
         ),
     ],
 )
