@@ -263,7 +263,7 @@ def test_a_plain_user_has_the_same_machine_but_may_not_set() -> None:
     [
         ([], ["-L"], 0, r"GPU 7: NVIDIA H100 80GB HBM3 \(UUID: GPU-00000007-5a17-4e00-8000-00000000df00\)\n$"),
         ([], [], 0, r"NVIDIA-SMI 580.105.08 +Driver Version: 580.105.08 +CUDA Version: 13.0"),
-        ([], ["topo", "-m"], 0, r"\nGPU4\tNV18\tNV18\tNV18\tNV18\t X \tNV18\tNV18\tNV18\t56-111,168-223\t1\t\tN/A\n"),
+        ([], ["topo", "-m"], 0, r"\nGPU4\tNV18\tNV18\tNV18\tNV18\t X (\tNV18){3}(\tSYS){4}\tPXB(\tNODE){3}\t56-111,168-223\t1\t\tN/A\n"),
         (["gpu.0.nvlink.2.state=Inactive"], ["topo", "-m"], 0, r"\nGPU0\t X \tNV17"),
         ([], ["topo", "-p2p", "r"], 0, r"\n GPU0\tX\tOK\tOK"),
         ([], ["nvlink", "--status", "-i", "0"], 0, r"\n\t Link 17: 26.562 GB/s\n$"),
@@ -311,7 +311,10 @@ ls /sys/bus/pci/devices/0000:0[6-9]:00.0/driver | wc -l
     assert "NVIDIA UNIX Open Kernel Module for x86_64  580.105.08  Release Build" in said
     assert "GPU UUID: \t GPU-00000004-5a17-4e00-8000-000000009d00\n" in said
     assert "0x10de\n0x2330\n0x030200\n1\n56-111,168-223\n32.0 GT/s PCIe\n16\n" in said
-    assert "/sys/bus/pci/drivers/nvidia\n/sys/devices/pci0000:9c/0000:9c:00.0/0000:9d:00.0\n580.105.08\n" in said
+    assert (
+        "/sys/bus/pci/drivers/nvidia\n/sys/devices/pci0000:99/0000:99:01.0/0000:9a:00.0/0000:9b:01.0/0000:9d:00.0\n580.105.08\n"
+        in said
+    )
     assert "/dev/nvidia3\n/usr/local/bin/nvidia-smi\n1\n1\n" in said
     assert not Path("/sys/module/nvidia/version").exists() or not Path("/proc/driver/nvidia/gpus/0000:9d:00.0").exists()
 

@@ -20,7 +20,7 @@ import sys
 import typing as t
 from pathlib import Path
 
-from simulation import host
+from simulation import host, pci
 from simulation.scenario import ScenarioError, Values, first_step, text_of
 
 HERE = Path(__file__).resolve().parent.parent
@@ -123,7 +123,7 @@ def make(
     target = lib / f"libnvidia-ml.so.{version}"
     target.write_bytes(without(compiled, {*known, *missing}))
     target.chmod(0o755)
-    host.link(lib / "libnvidia-ml.so.1", target.name)
+    pci.link(lib / "libnvidia-ml.so.1", target.name)
     (lib / "scenario").write_text(text_of(values.items()))
     for name in ("state", "calls"):
         (lib / name).touch()

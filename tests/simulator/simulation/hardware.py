@@ -93,6 +93,9 @@ def complete(values: Values) -> None:
         for other in range(count):
             if other != gpu:
                 _pair(values, gpu, other, products[gpu], linked)
+        for nic in range(int(values.get("sim/nics", "0"))):
+            level = _level(values, f"gpu/{gpu}/sim", f"sim/nic/{nic}")
+            values.setdefault(f"gpu/{gpu}/sim/nic_topology/{nic}", level)
 
 
 def product_of(values: Values, gpu: int) -> Product:
@@ -135,15 +138,20 @@ def switch_addresses(values: Values, count: int) -> list[str]:
 
 
 def _pair(values: Values, gpu: int, other: int, product: Product, linked: bool) -> None:
-    nodes = [values[f"gpu/{number}/sim/numa_node"] for number in (gpu, other)]
-    groups = [values.get(f"gpu/{number}/sim/pcie_switch") for number in (gpu, other)]
     by_nvlink = linked and product.links > 0
-    one_switch = groups[0] is not None and groups[0] == groups[1]
     _add(values, f"gpu/{gpu}/sim", {
-        f"topology/{other}": "PXB" if one_switch else "NODE" if len(set(nodes)) == 1 else "SYS",
+        f"topology/{other}": _level(values, f"gpu/{gpu}/sim", f"gpu/{other}/sim"),
         f"p2p/{other}": product.peer,
         f"p2p_nvlink/{other}": "OK" if by_nvlink else "NS",
     })  # fmt: skip
+
+
+def _level(values: Values, one: str, other: str) -> str:
+    """How two devices meet, as `nvidia-smi topo` names it."""
+    groups = [values.get(f"{prefix}/pcie_switch") for prefix in (one, other)]
+    if groups[0] is not None and groups[0] == groups[1]:
+        return "PXB"
+    return "NODE" if values[f"{one}/numa_node"] == values[f"{other}/numa_node"] else "SYS"
 
 
 def clone_gpus(values: Values, count: int) -> None:

@@ -40,6 +40,7 @@ def load(name: str) -> Values:
     }
     if "switches" in profile:
         values["sim/switches"] = " ".join(address.lower() for address in profile["switches"])
+    values |= _fabric(profile)
     for gpu in range(len(profile["buses"])):
         given = _expand(profile["gpu"]) | _place(profile, gpu)
         values |= {f"gpu/{gpu}/{key}": value for key, value in _elements(given, int(profile["driver_version"][:3]))}
@@ -52,6 +53,8 @@ def _read(name: str) -> Profile:
     if "base" not in profile:
         return profile
     base = _read(profile.pop("base"))
+    if "buses" in profile:  # on buses of its own it shares no switch of the other machine's
+        base.pop("pcie_switches", None)
     return {**base, **profile, "gpu": {**base["gpu"], **profile.get("gpu", {})}}
 
 
@@ -129,6 +132,30 @@ def _place(profile: Profile, gpu: int) -> Values:
     if "pcie_switches" in profile:
         place["sim/pcie_switch"] = str(profile["pcie_switches"][gpu])
     return place
+
+
+def _fabric(profile: Profile) -> Values:
+    """InfiniBand adapters, one beside each GPU, and the NUMA nodes."""
+    found: Values = {}
+    for nic, place in enumerate(profile.get("nics", ())):
+        domain, _colon, bus = place.rpartition(":")
+        node = profile["numa"][nic]
+        found |= {f"sim/nic/{nic}/{key}": value for key, value in {
+            "address": f"{domain or '0000'}:{bus.lower()}:00.0",
+            "device": profile["nic_device"],
+            "rate": profile["nic_rate"],
+            "link_gen": str(profile["gpu"]["link_gen"]),
+            "state": "4: ACTIVE",
+            "phys_state": "5: LinkUp",
+            "numa_node": str(node),
+            "cpus": profile["cpus"][node],
+        }.items()}  # fmt: skip
+        if "pcie_switches" in profile:
+            found[f"sim/nic/{nic}/pcie_switch"] = str(profile["pcie_switches"][nic])
+    found["sim/nics"] = str(len(profile.get("nics", ())))
+    for node, cpus in enumerate(profile.get("cpus", ())):
+        found[f"sim/node/{node}"] = cpus
+    return found
 
 
 def _expand(gpu: Profile) -> Values:

@@ -50,7 +50,7 @@ SHORT = {
     "devices": "sim/devices",
 }
 GLOBAL = re.compile(
-    r"^(sim/(library_version|driver_loaded|kernel_module|init|devices|gpus|start|process/\d+|smi/\w+)"
+    r"^(sim/(library_version|driver_loaded|kernel_module|init|devices|gpus|start|process/\d+|smi/\w+|nic/\d+/\w+)"
     r"|driver_version|cuda_version|timestamp|attached_gpus)$"
 )
 MASK_FIELDS = (
@@ -149,7 +149,7 @@ def _with_unit(key: str, step: str, previous: str) -> str:
 
 def _keys(values: Values, path: str) -> list[str]:
     path = path.replace(".", "/")
-    path = SHORT.get(path, path)
+    path = SHORT.get(path, f"sim/{path}" if path.startswith("nic/") else path)
     if GLOBAL.match(path):
         return [path]
     one = re.fullmatch(r"gpu/(\d+)(?:/(.*))?", path)

@@ -20,9 +20,12 @@ def print_topology(sim: Simulation, peer: str) -> int:
             "  GNS  = GPU not supported\n  TNS  = Topology not supported\n  NS   = Not supported\n  U    = Unknown"
         )
         return 0
-    print("\t" + "\t".join([*columns, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]))
+    nics = [key.split("/")[2] for key, _value in sim.keys if key.startswith("sim/nic/") and key.endswith("/address")]
+    names = [f"NIC{nic}" for nic in nics]
+    print("\t" + "\t".join([*columns, *names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]))
     for gpu, column in zip(sim.gpus, columns):
         cells = [" X " if gpu == other else _level(sim, gpu, other) for other in sim.gpus]
+        cells += [sim.text(gpu, f"sim/nic_topology/{nic}")[0] for nic in nics]
         node = sim.text(gpu, "sim/numa_node")[0]
         cells += [
             sim.text(gpu, "sim/cpus")[0],
@@ -31,6 +34,10 @@ def print_topology(sim: Simulation, peer: str) -> int:
             sim.text(gpu, "sim/gpu_numa_node")[0],
         ]
         print(f"{column}\t" + "\t".join(cells))
+    for nic, name in zip(nics, names):
+        cells = [sim.text(gpu, f"sim/nic_topology/{nic}")[0] for gpu in sim.gpus]
+        cells += [" X " if nic == other else _between(sim, nic, other) for other in nics]
+        print(f"{name}\t" + "\t".join(cells) + "\t\t\t")
     print(
         "\nLegend:\n\n  X    = Self\n  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA "
         "nodes (e.g., QPI/UPI)\n  NODE = Connection traversing PCIe as well as the interconnect between PCIe Host "
@@ -39,7 +46,17 @@ def print_topology(sim: Simulation, peer: str) -> int:
         "  PIX  = Connection traversing at most a single PCIe bridge\n"
         "  NV#  = Connection traversing a bonded set of # NVLinks"
     )
+    if nics:
+        print("\nNIC Legend:\n\n" + "\n".join(f"  NIC{nic}: mlx5_{nic}" for nic in nics))
     return 0
+
+
+def _between(sim: Simulation, nic: str, other: str) -> str:
+    """How two adapters meet: by the switch above them, the NUMA node, or the whole system."""
+    switches = [sim.raw(f"sim/nic/{one}/pcie_switch") for one in (nic, other)]
+    if switches[0] == switches[1] != "N/A":
+        return "PXB"
+    return "NODE" if sim.raw(f"sim/nic/{nic}/numa_node") == sim.raw(f"sim/nic/{other}/numa_node") else "SYS"
 
 
 def _peer(sim: Simulation, gpu: int, other: int, peer: str) -> str:

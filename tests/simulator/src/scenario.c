@@ -87,6 +87,12 @@ static void locate(char *path, size_t size, const char *name) {
 
 /* ---- reading ---- */
 
+static double now_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
 static int by_key(const void *left, const void *right) {
     const struct entry *a = left, *b = right;
     int order = strcmp(a->key, b->key);
@@ -110,6 +116,11 @@ static void parse(struct file *file) {
     if (file->entries)
         qsort(file->entries, file->count, sizeof *file->entries, by_key);
 }
+
+/* Looks for changes at most once in some milliseconds: a probe makes hundreds of calls. What this process set itself
+ * counts at once. */
+#define FRESH_SECONDS 0.005
+static double looked;
 
 static void refresh(struct file *file) {
     char path[1200];
@@ -174,12 +185,6 @@ static const struct entry *find_or_parent(int gpu, const char *path) {
 }
 
 /* ---- what a value says now ---- */
-
-static double now_seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 static double started(void) {
     const struct entry *entry = find(&files[1], "sim/start");
@@ -280,8 +285,12 @@ static nvmlReturn_t perform(char *step) {
 static nvmlReturn_t read_key(int gpu, const char *path, char *out, size_t size, int count_it) {
     char step[GPUSIM_TEXT] = "";
     pthread_mutex_lock(&lock);
-    refresh(&files[0]);
-    refresh(&files[1]);
+    double now = now_seconds();
+    if (now < looked || now - looked > FRESH_SECONDS) {
+        refresh(&files[0]);
+        refresh(&files[1]);
+        looked = now;
+    }
     const struct entry *entry = find_or_parent(gpu, path);
     if (entry)
         current_step(entry, count_it, step, sizeof step);
@@ -372,6 +381,7 @@ nvmlReturn_t sim_store(int gpu, const char *path, const char *value) {
     if (fd < 0)
         return NVML_ERROR_NO_PERMISSION;
     ssize_t written = write(fd, line, (size_t)length);
+    looked = 0;
     close(fd);
     return written == length ? NVML_SUCCESS : NVML_ERROR_OPERATING_SYSTEM;
 }
