@@ -134,4 +134,3 @@ def _remedies(
             groups.append(f"{_some(alike[request])} with {best}")
         found.append("groups that share no jobs (plan_group): " + "; ".join(groups))
     return found
-

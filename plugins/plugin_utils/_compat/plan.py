@@ -20,9 +20,7 @@ Part = dict[str, t.Any]
 
 def plan(outcome: Outcome) -> Part:
     """The plan of an outcome that has a best candidate: JSON values only."""
-    host, best = outcome.host, outcome.best
-    if best is None:
-        raise ValueError("there is no plan: the outcome has causes")
+    host, best = outcome.host, outcome.chosen
     found: Part = {"status": "ok", "accelerator": "cpu" if host.cpu else "cuda", "torch": torch_part(host, best.wheel)}
     if best.driver is not None:
         found["driver"] = driver_part(host, best)
@@ -56,16 +54,14 @@ def torch_part(host: Host, wheel: Wheel) -> Part:
 
 def minimum_driver(host: Host, wheel: Wheel) -> str:
     """The oldest driver for this build on these GPUs."""
-    assert wheel.variant is not None
-    floors = [host.data.majors[version.major(wheel.variant.cuda)].driver]
+    floors = [host.data.majors[version.major(wheel.build.cuda)].driver]
     floors += [match.gpu.driver_min for match in host.gpus if match.gpu.driver_min]
     return max(floors, key=version.parse)
 
 
 def driver_part(host: Host, best: Candidate) -> Part:
     """The driver: what is there and stays, or what is to be installed."""
-    driver = best.driver
-    assert driver is not None
+    driver = best.base
     row = packages.driver_row(host, driver)
     flavour = driver.flavour
     if not flavour:
@@ -88,8 +84,7 @@ def driver_part(host: Host, best: Candidate) -> Part:
 
 def cuda_part(host: Host, best: Candidate) -> Part:
     """CUDA: what the wheel carries, and the toolkit for those who compile against it."""
-    assert best.wheel.variant is not None
-    cuda = best.wheel.variant.cuda
+    cuda = best.wheel.build.cuda
     major, minor = cuda.split(".")
     row = packages.library_row(host)
     compat = packages.fill(row.lists["compat"], major=major, minor=minor) if row and best.forward else []
@@ -99,11 +94,11 @@ def cuda_part(host: Host, best: Candidate) -> Part:
 
 def library_parts(host: Host, wheel: Wheel) -> Part:
     """cuDNN and NCCL: the wheel's versions, and packages of the same for those who compile."""
-    assert wheel.variant is not None
     row = packages.library_row(host)
-    cuda_major = version.major(wheel.variant.cuda)
+    build = wheel.build
+    cuda_major = version.major(build.cuda)
     found: Part = {}
-    for name, number in (("cudnn", wheel.variant.cudnn), ("nccl", wheel.variant.nccl)):
+    for name, number in (("cudnn", build.cudnn), ("nccl", build.nccl)):
         listed = "cudnn8" if name == "cudnn" and version.major(number) == 8 else name
         names = packages.fill(row.lists[listed], major=cuda_major, version=number) if row else []
         found[name] = {"version": number, "packages": names}

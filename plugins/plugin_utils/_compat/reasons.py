@@ -18,8 +18,7 @@ Reason = dict[str, str]
 
 def reasons(outcome: Outcome) -> list[Reason]:
     """The reasons of an outcome that has a best candidate."""
-    host, best = outcome.host, outcome.best
-    assert best is not None
+    host, best = outcome.host, outcome.chosen
     found = [_why_wheel(host, best, outcome.next_wheel)]
     if best.driver is None:
         return found
@@ -59,8 +58,7 @@ def _why_wheel(host: Host, best: Candidate, other: Candidate | None) -> Reason:
 
 
 def _why_driver(host: Host, best: Candidate, other: Candidate | None) -> Reason:
-    driver = best.driver
-    assert driver is not None
+    driver = best.base
     then = f"; next best: {other.driver}" if other else ""
     source = driver.row.source if driver.row else "as installed"
     if driver.action == "external":
@@ -74,8 +72,7 @@ def _why_driver(host: Host, best: Candidate, other: Candidate | None) -> Reason:
 
 
 def _code(host: Host, wheel: Wheel) -> list[Reason]:
-    variant = wheel.variant
-    assert variant is not None
+    variant = wheel.build
     found = []
     for capability in dict.fromkeys(match.gpu.compute_capability for match in host.gpus):
         number = version.parse(capability)
@@ -87,11 +84,10 @@ def _code(host: Host, wheel: Wheel) -> list[Reason]:
 
 
 def _floor(host: Host, best: Candidate) -> list[Reason]:
-    wheel, driver = best.wheel, best.driver
-    assert wheel.variant is not None and driver is not None
-    row = host.data.majors[version.major(wheel.variant.cuda)]
+    wheel, driver = best.wheel, best.base
+    row = host.data.majors[version.major(wheel.build.cuda)]
     if best.forward:
-        says = f"cuda-compat {wheel.variant.cuda} carries {wheel} over {driver}"
+        says = f"cuda-compat {wheel.build.cuda} carries {wheel} over {driver}"
         return [_reason("forward-compat-unsupported", says, "docs.nvidia.com/deploy/cuda-compatibility")]
     says = f"{driver} is not older than {row.driver}, the floor of CUDA {row.major}"
     return [_reason("driver-too-old", says, row.source)]

@@ -84,16 +84,15 @@ def _proposals(outcome: Outcome) -> t.Iterator[_Proposal]:
 
 
 def _runs(outcome: Outcome) -> str:
-    assert outcome.best is not None
-    wheel, driver = outcome.best.wheel, outcome.best.driver
+    wheel, driver = outcome.chosen.wheel, outcome.chosen.driver
     if driver is None:
         return f"{wheel} runs here"
     return f"{wheel} runs on driver {driver.version or driver.branch}"
 
 
 def _branch(outcome: Outcome) -> str:
-    assert outcome.best is not None and outcome.best.driver is not None
-    return f"{outcome.best.driver.branch} with the {outcome.best.driver.flavour} kernel module"
+    driver = outcome.chosen.base
+    return f"{driver.branch} with the {driver.flavour} kernel module"
 
 
 def _drivers(asked: Host, rules: set[str]) -> t.Iterator[_Proposal]:
@@ -131,8 +130,7 @@ def _drivers(asked: Host, rules: set[str]) -> t.Iterator[_Proposal]:
 
 
 def _signed(outcome: Outcome) -> str:
-    assert outcome.best is not None and outcome.best.driver is not None
-    return "prebuilt and signed" if outcome.best.driver.signed else "built here"
+    return "prebuilt and signed" if outcome.chosen.base.signed else "built here"
 
 
 def _by_the_owner(asked: Host, rules: set[str]) -> t.Iterator[_Proposal]:

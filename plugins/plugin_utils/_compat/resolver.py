@@ -44,6 +44,13 @@ class Candidate:
     driver: Driver | None
     forward: bool = False
 
+    @property
+    def base(self) -> Driver:
+        """The driver beneath. LookupError for the build without CUDA."""
+        if self.driver is None:
+            raise LookupError(f"{self.wheel} needs no driver")
+        return self.driver
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
@@ -55,6 +62,13 @@ class Outcome:
     next_wheel: Candidate | None = None
     next_driver: Candidate | None = None
     nearest: Candidate | None = None
+
+    @property
+    def chosen(self) -> Candidate:
+        """The best candidate. LookupError where there is none."""
+        if self.best is None:
+            raise LookupError("there is no plan: the outcome has causes")
+        return self.best
 
 
 def resolve(host: Host, only: Wheel | None = None, explain: bool = True) -> Outcome:
@@ -76,8 +90,7 @@ def resolve(host: Host, only: Wheel | None = None, explain: bool = True) -> Outc
     if not firsts:
         return _nearest_miss(host) if explain else Outcome(host, None)
     best = firsts[0]
-    assert best.driver is not None
-    branch = best.driver.branch
+    branch = best.base.branch
     others = (
         other for other in _with_drivers(host, best.wheel, good) if other.driver and other.driver.branch != branch
     )
@@ -88,8 +101,7 @@ def _best_each(host: Host, wheels: t.Iterable[Wheel], good: tuple[Driver, ...]) 
     """The best candidate of each build that has a driver. Builds of one CUDA major have the same floor: judged once."""
     seen: dict[t.Any, Candidate | None] = {}
     for wheel in wheels:
-        assert wheel.variant is not None
-        cuda = wheel.variant.cuda
+        cuda = wheel.build.cuda
         key = cuda if host.request.forward_compat else version.major(cuda)
         if key not in seen:
             seen[key] = next(iter(_with_drivers(host, wheel, good)), None)
@@ -187,8 +199,7 @@ def _with_drivers(host: Host, wheel: Wheel, good: t.Iterable[Driver]) -> list[Ca
 
 def driver_order(candidate: Candidate) -> Order:
     """How good the driver of a candidate is: less is better."""
-    driver = candidate.driver
-    assert driver is not None
+    driver = candidate.base
     row = driver.row
     if driver.stays:
         rank = 0

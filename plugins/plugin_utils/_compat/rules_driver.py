@@ -173,20 +173,17 @@ def too_old(host: Host, wheel: Wheel, driver: Driver) -> str:
 
 def forward(host: Host, wheel: Wheel, driver: Driver) -> Forward:
     """Whether forward compatibility is supported for this build on this driver."""
-    assert wheel.variant is not None
     others = [match.label for match in host.gpus if match.gpu.kind != "datacenter"]
     if others:
         return Forward(f"{', '.join(others)}: only data-centre GPUs have it")
-    cuda = version.parse(wheel.variant.cuda)
+    cuda = version.parse(wheel.build.cuda)
     for row in host.data.forward_compat:
         if version.parse(row.cuda) <= cuda <= version.parse(row.cuda_to):
             why = (
-                ""
-                if driver.branch >= row.base
-                else f"{driver}: cuda-compat {wheel.variant.cuda} needs branch {row.base}"
+                "" if driver.branch >= row.base else f"{driver}: cuda-compat {wheel.build.cuda} needs branch {row.base}"
             )
             return Forward(why, row.is_inferred("base"))
-    return Forward(f"there is no cuda-compat for CUDA {wheel.variant.cuda}")
+    return Forward(f"there is no cuda-compat for CUDA {wheel.build.cuda}")
 
 
 def _uncovered(host: Host, wheel: Wheel, driver: Driver) -> str:

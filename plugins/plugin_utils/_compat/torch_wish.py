@@ -29,6 +29,13 @@ class Wheel:
         """The local version label: ``cu128`` or ``cpu``."""
         return self.variant.name if self.variant else "cpu"
 
+    @property
+    def build(self) -> model.Variant:
+        """The CUDA build. LookupError for the build without CUDA."""
+        if self.variant is None:
+            raise LookupError(f"{self} has no CUDA")
+        return self.variant
+
     def __str__(self) -> str:
         return f"torch {self.release.version}+{self.label}"
 

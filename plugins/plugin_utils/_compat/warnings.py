@@ -16,8 +16,7 @@ from .torch_wish import Wheel, read
 
 def warnings(outcome: Outcome) -> list[str]:
     """The warnings of an outcome that has a best candidate."""
-    host, best = outcome.host, outcome.best
-    assert best is not None
+    host, best = outcome.host, outcome.chosen
     found = _not_the_newest(outcome)
     if host.assumed:
         found.append("assumed, because not given: " + ", ".join(host.assumed))
@@ -33,8 +32,7 @@ def warnings(outcome: Outcome) -> list[str]:
 
 
 def _not_the_newest(outcome: Outcome) -> list[str]:
-    host, best = outcome.host, outcome.best
-    assert best is not None
+    host, best = outcome.host, outcome.chosen
     newest = host.torch.releases[0]
     if not host.torch.newest_first or best.wheel.release is newest:
         return []
@@ -48,8 +46,7 @@ def _with_torch(host: Host, text: str) -> Host:
 
 
 def _driver(host: Host, best: Candidate) -> list[str]:
-    driver = best.driver
-    assert driver is not None
+    driver = best.base
     found = []
     row = driver.row
     if row is None:
@@ -71,8 +68,7 @@ def _driver(host: Host, best: Candidate) -> list[str]:
 
 def _ptx(host: Host, best: Candidate) -> list[str]:
     """Minor version compatibility does not cover PTX that is newer than the driver."""
-    driver, variant = best.driver, best.wheel.variant
-    assert driver is not None and variant is not None
+    driver, variant = best.base, best.wheel.build
     if driver.row is None or best.forward or version.parse(variant.cuda) <= version.parse(driver.row.cuda):
         return []
     return [
@@ -83,8 +79,7 @@ def _ptx(host: Host, best: Candidate) -> list[str]:
 
 def _compiler(host: Host, wheel: Wheel) -> list[str]:
     """The toolkit refuses a host compiler that is newer than it knows."""
-    assert wheel.variant is not None
-    toolkit = host.data.toolkits[wheel.variant.cuda]
+    toolkit = host.data.toolkits[wheel.build.cuda]
     gcc = re.search(r"gcc\D*(\d+)", host.request.compiler, re.IGNORECASE)
     if not gcc or not toolkit.gcc_max or int(gcc[1]) <= version.major(toolkit.gcc_max):
         return []
@@ -92,10 +87,9 @@ def _compiler(host: Host, wheel: Wheel) -> list[str]:
 
 
 def _nccl(host: Host, wheel: Wheel) -> list[str]:
-    assert wheel.variant is not None
-    number = version.parse(wheel.variant.nccl)
+    number = version.parse(wheel.build.nccl)
     return [
-        f"NCCL {wheel.variant.nccl} of {wheel} {row.says} (good from {row.high} on; {row.source})"
+        f"NCCL {wheel.build.nccl} of {wheel} {row.says} (good from {row.high} on; {row.source})"
         for row in host.data.nccl
         if version.parse(row.low) <= number < version.parse(row.high) and row.arch in ("", host.arch)
     ]

@@ -42,8 +42,8 @@ def ask(torch, *gpus, **options):
         (
             T4,
             {"os_id": "debian", "os_version": "12", "driver_source": "os", "kernel_module": "open"},
-            ["nvidia-open-kernel-dkms", "nvidia-driver"],
-            {"version": "535.247.01", "build": "dkms", "signed": False},
+            ["nvidia-open-kernel-dkms", "libcuda1", "nvidia-smi", "nvidia-persistenced"],
+            {"version": "535.261.03", "build": "dkms", "signed": False},
         ),
         (T4, {"os_id": "rocky", "os_version": "9.6"}, ["nvidia-open"], {"stream": "nvidia-driver:580-open"}),
         (GTX1080, {"os_id": "rhel", "os_version": "8.10"}, ["cuda-drivers"], {"stream": "nvidia-driver:580-dkms"}),
