@@ -29,7 +29,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         """The plan of every host that was observed, by name."""
         super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(
+        _result, options = self.validate_argument_spec(
             argument_spec={"lock": {"type": "path", "default": ""}, "write_lock": {"type": "bool", "default": False}}
         )
         facts = task_vars or {}
@@ -96,7 +96,7 @@ def _hold(path: str, hosts: Vars, observations: Vars, planned: t.Mapping[str, pl
 
 def _target(variables: Vars, seen: Vars, plan: Vars) -> wheels.Target:
     host = seen["host"]
-    _, options = planning.wishes(variables, seen, plan["accelerator"])
+    _torch, options = planning.wishes(variables, seen, plan["accelerator"])
     isolated = variables.get("pytorch_pip_isolated", True)
     index = str(variables.get("pytorch_index_url") or plan["torch"].get("index_url") or "")
     return wheels.Target(

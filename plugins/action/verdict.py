@@ -29,7 +29,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         """The verdict of every host of the play, and ``failed`` where one is not ready."""
         super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(
+        _result, options = self.validate_argument_spec(
             argument_spec={
                 "state": {"type": "str", "choices": ["begun", "judged", "planned"], "required": True},
                 "name": {"type": "str", "required": True},

@@ -43,7 +43,7 @@ class Result:
             return "no answer within the time limit"
         if self.rc == 0:
             return ""
-        text = (self.err.strip() or self.out.strip()).split("\n")[0]
+        text = (self.err.strip() or self.out.strip()).split("\n", 1)[0]
         return f"exit status {self.rc}: {text}"
 
 

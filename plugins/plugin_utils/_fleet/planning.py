@@ -80,7 +80,7 @@ def wishes(variables: Vars, seen: Vars, decided: str) -> tuple[t.Any, dict[str, 
     torch = variables.get("pytorch_version")
     if variables.get("pytorch_python") and held.get("torch_version"):
         if torch is None:
-            torch = str(held["torch_version"]).split("+")[0]
+            torch = str(held["torch_version"]).split("+", 1)[0]
         if held.get("torch_cuda"):
             options.setdefault("cuda", held["torch_cuda"])
     return "latest" if torch is None else torch, options

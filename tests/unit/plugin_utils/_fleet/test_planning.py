@@ -101,7 +101,7 @@ def test_what_the_user_states_counts_more_than_the_group():
     ],
 )
 def test_a_gpu_host_never_becomes_a_cpu_host(observed, variables, accelerator):
-    (found,) = planned({"one": observed}, pytorch_version="2.13.0", **variables).values()
+    found = planned({"one": observed}, pytorch_version="2.13.0", **variables)["one"]
     assert found.accelerator == accelerator
     assert bool(found.msg) is (accelerator == "refuse")
     assert found.plan.get("accelerator") == (None if accelerator == "refuse" else accelerator)
