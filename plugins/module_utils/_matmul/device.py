@@ -41,8 +41,9 @@ class Device:
         if kind is None:
             raise Unsupported(f"torch {self.torch.__version__} has no {dtype}")
         moved = matrix.to(self.name).to(kind)
-        # The fp8 product takes its right operand by columns only.
-        return moved.t().contiguous().t() if right and dtype in FP8 else moved
+        # The fp8 product takes its right operand by columns only, and every GPU has that kernel for int8.
+        columns = dtype in FP8 or (dtype == "int8" and self.cuda)
+        return moved.t().contiguous().t() if right and columns else moved
 
     def supports(self, dtype: str) -> None:
         """Raise Unsupported where the hardware has no such product."""
@@ -71,7 +72,10 @@ class Device:
             if a.dtype == out:
                 return torch.mm(a, b)
             return torch.mm(a, b, out_dtype=out)
-        except (AttributeError, NotImplementedError, TypeError) as error:
+        except (AttributeError, RuntimeError, TypeError) as error:
+            told = isinstance(error, (AttributeError, NotImplementedError, TypeError))
+            if not told and not NOT_SUPPORTED.search(str(error)):
+                raise
             raise Unsupported(f"{dtype} to {output}: {str(error).splitlines()[0]}") from error
 
     def wait(self) -> None:

@@ -20,7 +20,7 @@ DTYPES = {
 }
 #: (m, n, k) of exact products; the second confirms what the first finds. On GPUs C has tiles for every multiprocessor.
 _EXACT_SHAPES: t.Dict[str, t.Tuple[Shape, ...]] = {
-    "cuda": ((4096, 4096, 2048), (2048, 6144, 1024)),
+    "cuda": ((4096, 4096, 1024), (2048, 6144, 768)),
     "cpu": ((256, 256, 256), (192, 320, 384)),
 }
 #: (m, n, k) of timed products. Half-precision types take all, others the first.
@@ -43,7 +43,7 @@ _CPU_HOT_S = {"quick": 0, "standard": 5, "burnin": 60}
 
 def phases(limit: float) -> t.Tuple[float, float]:
     """Of the seconds that a device may take: those for what comes before the load, and those for the load."""
-    before = min(0.4 * limit, 120.0)
+    before = min(0.5 * limit, 120.0)
     return before, limit - before
 
 

@@ -135,8 +135,15 @@ def _exact(device: Device, siblings: t.Sequence[Device]) -> Finding:
             )
         types = sorted({event["dtype"] for event in good})
         count = sum(event.get("rounds", 1) for event in good)
+        lacking = {product(event): event["reason"] for event in events if event["state"] == "unsupported"}
+        without = sorted({event["dtype"] for event in events} - set(types))
         return Finding(
-            "matmul-exact", "ok", subject, found=f"{count} products exact to the last bit ({', '.join(types)})"
+            "matmul-exact",
+            "ok",
+            subject,
+            found=f"{count} products exact to the last bit ({', '.join(types)})"
+            + (f"; this device or torch has no {', '.join(without)}" if without else ""),
+            evidence={"unsupported": lacking} if lacking else {},
         )
     fault = "not_finite" if any(event["state"] == "not_finite" for event in bad) else "mismatch"
     evidence = {"fault": fault, "products": [dict(event) for event in bad[:10]], "wrong": len(bad), "right": len(good)}

@@ -209,7 +209,7 @@ def _places(settings: Settings, kind: str, report: t.Mapping[str, t.Any]) -> t.L
     threads = max(1, (os.cpu_count() or 1) // len(report["cuda"]["devices"]))
     return [
         {
-            "key": device["uuid"] or f"index {device['index']}",
+            "key": device["uuid"] or str(device["index"]),
             "name": device["name"],
             "capability": device["compute_capability"],
             "multiprocessors": device["multiprocessors"],

@@ -123,15 +123,22 @@ def copies(device: Device, timer: Timer, job: t.Mapping[str, t.Any], wire: Wire)
 
 
 def warm_up(device: Device, job: t.Mapping[str, t.Any], seconds: float) -> None:
-    """Keep the device busy with the first timed product for ``seconds``: clocks and temperature settle."""
-    if not job["rates"] or not seconds:
-        return
-    try:
-        work = product(device, job["rates"][0])
-    except Unsupported:
+    """Keep the device busy with the first timed product that it has for ``seconds``: clocks and temperature settle."""
+    work = next(_supported(device, job["rates"]), None) if seconds else None
+    if work is None:
         return
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for _turn in range(8 if device.cuda else 1):
             work()
         device.wait()
+
+
+def _supported(device: Device, specs: t.Iterable[t.Mapping[str, t.Any]]) -> t.Iterator[t.Callable[[], t.Any]]:
+    for spec in specs:
+        try:
+            work = product(device, spec)
+            work()
+        except Unsupported:
+            continue
+        yield work

@@ -120,8 +120,8 @@ class Supervisor:
         source: Source,
         *,
         import_limit: float = 300.0,
-        before: float = 24.0,
-        after: float = 36.0,
+        before: float = 30.0,
+        after: float = 30.0,
         ramp: float = 0.0,
     ) -> None:
         self.python = python
@@ -173,8 +173,7 @@ class Supervisor:
 
     @staticmethod
     def _tell(running: _Running, line: str) -> None:
-        stdin = running.process.stdin
-        assert stdin is not None
+        stdin = t.cast(t.IO[bytes], running.process.stdin)
         with contextlib.suppress(OSError):  # it is dead: its end of stdout says so
             stdin.write(line.encode() + b"\n")
             stdin.flush()

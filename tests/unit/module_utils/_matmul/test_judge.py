@@ -95,6 +95,15 @@ def test_an_error_keeps_its_name(kind, action):
     assert finding.found == "RuntimeError: CUDA error: unspecified, after bfloat16 4096x4096x4096"
 
 
+def test_what_a_device_does_not_have_is_told():
+    """An A100 has no fp8: the proof is good, and says what it did not try."""
+    lacking = {**exact(SHAPES[0], "unsupported", reason="compute capability 8.0 has no fp8"), "dtype": "float8_e4m3fn"}
+    one = device("GPU-a")
+    item = found([Device("cuda", "GPU-a", NAME, "done", [*one.events, lacking])])["matmul-exact", "GPU-a"]
+    assert item.state == "ok" and item.found.endswith("; this device or torch has no float8_e4m3fn")
+    assert list(item.evidence["unsupported"].values()) == ["compute capability 8.0 has no fp8"]
+
+
 def test_products_that_were_not_computed_are_not_ok():
     findings = found(
         [device("GPU-a", ended="hang", events=[exact(SHAPES[0])]), device("GPU-b", ended="hang", events=[])]
