@@ -223,7 +223,7 @@ _raw:
     fabric_manager:
       description: >-
         Whether it is C(required), on which C(basis) (V(observed) or V(inferred)), the C(version), C(packages), and
-        whether C(nvlsm) and C(imex) are needed.
+        whether C(nvlsm) and C(imex) are needed, and the C(kernel_modules) to load for them.
       type: dict
     repository:
       description: C(name), C(url) and signing C(key) of NVIDIA's repository for the host; empty where there is none.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from . import packages, rules_driver, version
@@ -16,6 +17,10 @@ from .torch_wish import Wheel
 from .warnings import warnings
 
 Part = dict[str, t.Any]
+
+#: What the subnet manager speaks to the switches through; without them fabric manager takes the path of older boards
+#: and CUDA answers 802 (NVIDIA/gpu-operator#2781).
+NVLSM_MODULES = ("ib_umad", "mlx5_ib")
 
 
 def plan(outcome: Outcome) -> Part:
@@ -116,6 +121,9 @@ def fabric_part(host: Host, driver: Driver) -> Part:
             names += packages.exact(host, packages.fill(row.lists["fabric_manager"], branch=driver.branch), driver)
         if nvlsm:
             names += packages.fill(row.lists["nvlsm"], branch=driver.branch)
+            # The image of a cloud's kernel leaves these modules to a package of its own.
+            if host.request.os_id == "ubuntu" and re.search(r"-(aws|azure|gcp|gke|oracle)", host.request.kernel):
+                names.append(f"linux-modules-extra-{host.request.kernel}")
         if imex:
             names += packages.exact(host, packages.fill(row.lists["imex"], branch=driver.branch), driver)
     return {
@@ -125,4 +133,5 @@ def fabric_part(host: Host, driver: Driver) -> Part:
         "packages": names,
         "nvlsm": nvlsm,
         "imex": imex,
+        "kernel_modules": list(NVLSM_MODULES) if nvlsm else [],
     }
