@@ -6,21 +6,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
+import runpy
 import typing as t
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).resolve().parent
-GPUSIM = [sys.executable, str(ROOT / "tests/simulator/gpusim")]
-SAMPLES = Path(os.environ.get("GPUFLEET_SAMPLES", ROOT.parent / "shared" / "samples"))
-PROFILES = sorted(path.stem for path in (ROOT / "tests/simulator/profiles").glob("*.toml"))
+PROFILES = sorted(path.stem for path in (HERE.parents[1] / "simulator/profiles").glob("*.toml"))
 CAPTURES = ("a100.xml", "h100.xml", "t4.xml", "mock-gb200-ecc-injected.xml")
 NOT_SUPPORTED, DEPRECATED = {"error": 3}, {"error": 26}
 
@@ -37,23 +32,6 @@ NAMES: dict[str, dict[str, t.Any]] = {
     "fabric/health/summary": {"Healthy": 1, "N/A": 0},
 }
 UNITS = {"MiB": 1 << 20, "W": 1000, "us": 1000}
-
-
-def source_arguments(source: str) -> list[str]:
-    if source in PROFILES:
-        return ["--profile", source]
-    capture = SAMPLES / "nvidia-smi-xml" / source
-    if not capture.exists():
-        pytest.skip(f"{capture} is not there; name a folder of captures in GPUFLEET_SAMPLES")
-    return ["--capture", str(capture)]
-
-
-def run(source: str, *command: str, options: t.Sequence[str] = ()) -> str:
-    done = subprocess.run(
-        [*GPUSIM, *source_arguments(source), *options, "--", *command], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def expected(path: str, text: str | None) -> t.Any:
@@ -84,9 +62,11 @@ def text_in(gpu: ET.Element, path: str) -> str | None:
 
 
 @pytest.mark.parametrize("source", [*CAPTURES, *PROFILES])
-def test_pynvml_gives_back_what_the_xml_says(source: str) -> None:
-    log = ET.fromstring(run(source, "nvidia-smi", "-q", "-x"))
-    answers = [json.loads(line) for line in run(source, sys.executable, str(HERE / "read_nvml.py")).splitlines()]
+def test_pynvml_gives_back_what_the_xml_says(simulator: t.Any, source: str) -> None:
+    log = ET.fromstring(simulator.smi(source, "-q", "-x")[1])
+    status, said = simulator.child(source, lambda _folder: runpy.run_path(str(HERE / "read_nvml.py"))["main"]())
+    assert status == 0, said
+    answers = [json.loads(line) for line in said.splitlines()]
     gpus = log.findall("gpu")
     assert len(answers) >= len(gpus) * 100
     wrong = []
@@ -100,9 +80,9 @@ def test_pynvml_gives_back_what_the_xml_says(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", CAPTURES)
-def test_the_simulated_xml_is_the_capture(source: str) -> None:
-    ours = flat(ET.fromstring(run(source, "nvidia-smi", "-q", "-x")))
-    theirs = flat(ET.parse(SAMPLES / "nvidia-smi-xml" / source).getroot())
+def test_the_simulated_xml_is_the_capture(simulator: t.Any, source: str) -> None:
+    ours = flat(ET.fromstring(simulator.smi(source, "-q", "-x")[1]))
+    theirs = flat(ET.parse(simulator.capture(source)).getroot())
     assert [pair for pair in zip(ours, theirs) if pair[0] != pair[1] and "timestamp" not in pair[0]] == []
     assert len(ours) == len(theirs)
 

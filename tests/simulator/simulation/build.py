@@ -104,15 +104,8 @@ def without(data: bytes, symbols: t.Iterable[str]) -> bytes:
     return data
 
 
-def make(
-    values: Values,
-    folder: Path,
-    *,
-    at: Path | None = None,
-    missing: t.Sequence[str] = (),
-    kernel_log: str | None = None,
-) -> None:
-    """Writes the folder of a simulation; AT is where it will be used, where that is another place."""
+def make_library(values: Values, folder: Path, missing: t.Sequence[str] = ()) -> None:
+    """Writes the part of a simulation that NVML needs: FOLDER/lib."""
     version = first_step(values["sim/library_version"])
     branch = re.match(r"\d+", version)
     old = [name for name, since in SINCE.items() if branch and int(branch.group()) < since]
@@ -128,10 +121,22 @@ def make(
     for name in ("state", "calls"):
         (lib / name).touch()
     os.truncate(lib / "calls", 4 * 65536)
+
+
+def make(
+    values: Values,
+    folder: Path,
+    *,
+    at: Path | None = None,
+    missing: t.Sequence[str] = (),
+    kernel_log: str | None = None,
+) -> None:
+    """Writes the folder of a simulation; AT is where it will be used, where that is another place."""
+    make_library(values, folder, missing)
+    if any("@stuck" in value for value in values.values()):
+        (folder / "lib/stuck").mkdir()
     shutil.copytree(HERE / "smi", folder / "smi", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "bin").mkdir()
-    if any("@stuck" in value for value in values.values()):
-        (lib / "stuck").mkdir()
     names = ["nvidia-smi", "gpusim-set", "gpusim-stuck", *(["dmesg", "journalctl"] if kernel_log is not None else ())]
     for name in names:
         text = (HERE / "bin" / name.replace("journalctl", "dmesg")).read_text()
