@@ -92,7 +92,7 @@ def _runs(outcome: Outcome) -> str:
 
 def _branch(outcome: Outcome) -> str:
     driver = outcome.chosen.base
-    return f"{driver.branch} with the {driver.flavour} kernel module"
+    return f"{driver.branch} with the {driver.flavour or 'installed'} kernel module"
 
 
 def _drivers(asked: Host, rules: set[str]) -> t.Iterator[_Proposal]:

@@ -75,6 +75,7 @@ def test_a_whole_host():
         "packages": ["nvidia-fabricmanager-580=580.95.05*"],
         "nvlsm": False,
         "imex": False,
+        "kernel_modules": [],
     }
 
 
