@@ -1,0 +1,246 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""apt and dpkg: what is installed, what could be, and one change of it that asks nothing and ends in bounded time.
+
+The text of the tools is parsed by pure functions; Apt runs them through a Runner.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import time
+import typing as t
+from dataclasses import dataclass, field
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Result, Runner
+
+#: What makes every tool below apt keep quiet: debconf, needrestart, apt-listchanges; and old conffiles stay.
+QUIET = {
+    "DEBIAN_FRONTEND": "noninteractive",
+    "NEEDRESTART_MODE": "l",
+    "NEEDRESTART_SUSPEND": "1",
+    "APT_LISTCHANGES_FRONTEND": "none",
+}
+_KEEP_CONFFILES = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
+#: May change what is held (the hold is set again), go back, and never asks; recommended packages are not the plan's.
+_CHANGE = ("--yes", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages", *_KEEP_CONFFILES)
+#: States of dpkg in which a package was left by a run that broke off.
+_BROKEN = {
+    "F": "half-configured",
+    "U": "unpacked",
+    "H": "half-installed",
+    "W": "triggers-awaited",
+    "t": "triggers-pending",
+}
+
+_SIGNATURE = re.compile(r"is not bound|is not considered secure|NO_PUBKEY|BADSIG|EXPKEYSIG")
+
+
+class PackageFailure(ValueError):
+    """A package manager could not do what was asked; the text says what, why and what to do."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """One package of dpkg's database, by its name with the architecture where it needs one."""
+
+    name: str
+    version: str
+    held: bool
+    state: str = "installed"
+
+    @property
+    def upstream(self) -> str:
+        return upstream(self.version)
+
+
+@dataclass
+class Change:
+    """What apt would do. ``install``: name to (old or "", new); ``remove``: name to version."""
+
+    install: t.Dict[str, t.Tuple[str, str]] = field(default_factory=dict)
+    remove: t.Dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.install or self.remove)
+
+    def lines(self) -> t.List[str]:
+        """For a person, sorted."""
+        told = [
+            f"install {name} {new}" if not old else f"{name} {old} to {new}"
+            for name, (old, new) in self.install.items()
+        ]
+        return sorted(told + [f"remove {name} {version}" for name, version in self.remove.items()])
+
+
+def upstream(version: str) -> str:
+    """``580.95.05`` of ``1:580.95.05-0ubuntu0.24.04.1``."""
+    return version.split(":", 1)[-1].rsplit("-", 1)[0]
+
+
+def parse_installed(text: str) -> t.Dict[str, Package]:
+    """Of dpkg-query's lines ``status TAB name TAB version``, without those of which only configuration is left."""
+    found = {}
+    for line in text.splitlines():
+        status, name, version = line.split("\t")
+        if status[1] in "nc":
+            continue
+        found[name] = Package(name, version, status[0] == "h", _BROKEN.get(status[1], "installed"))
+    return found
+
+
+def parse_madison(text: str) -> t.Dict[str, t.List[str]]:
+    """``{name: versions}`` of ``apt-cache madison``, newest first."""
+    found: t.Dict[str, t.List[str]] = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == 3 and cells[1] not in found.setdefault(cells[0], []):
+            found[cells[0]].append(cells[1])
+    return found
+
+
+def parse_simulation(text: str) -> Change:
+    """Of ``apt-get --simulate``: its lines Inst and Remv."""
+    change = Change()
+    for line in text.splitlines():
+        match = re.match(r"^(Inst|Remv|Purg) (\S+)(?: \[([^\]]+)\])?(?: \((\S+) )?", line)
+        if match and match[1] == "Inst":
+            change.install[match[2]] = (match[3] or "", match[4])
+        elif match:
+            change.remove[match[2]] = match[3] or ""
+    return change
+
+
+def complaint(output: str) -> str:
+    """apt's and dpkg's own words of why, in one line."""
+    lines = [line.strip() for line in output.splitlines()]
+    errors = [line for line in lines if line.startswith(("E: ", "dpkg: error", "Err:")) or "unmet dependencies" in line]
+    # The signature's own trouble stands in no line of apt's: what sqv and gpgv say is worth more than "not signed".
+    keys = [
+        line for line in lines if re.search(r"is not bound|is not considered secure|NO_PUBKEY|BADSIG|EXPKEYSIG", line)
+    ]
+    depends = [line for line in lines if re.match(r"^\S+ : (?:Depends|PreDepends|Conflicts|Breaks)", line)]
+    return "; ".join(dict.fromkeys(depends + keys + errors)) or (lines[-1] if lines else "no word")
+
+
+class Apt:
+    """apt on this host, or with ``scratch`` in a copy of its settings and lists, which then change instead.
+
+    ``lock_limit``: seconds to wait for another apt or dpkg; ``limit``: seconds for one change.
+    """
+
+    def __init__(self, runner: Runner, lock_limit: int, limit: int, scratch: str = "") -> None:
+        self.runner = Runner(runner.root, {**runner.env, **QUIET})
+        self.lock_limit, self.limit, self.scratch = lock_limit, limit, scratch
+        self.etc = f"{scratch}/etc" if scratch else "/etc/apt"
+
+    def options(self) -> t.List[str]:
+        found = ["-o", f"DPkg::Lock::Timeout={self.lock_limit}", "-o", "Acquire::Retries=3"]
+        if self.scratch:
+            settings = {
+                "Dir::Etc": self.etc,
+                "Dir::Etc::trustedparts": "/etc/apt/trusted.gpg.d",
+                "Dir::Etc::netrcparts": "/etc/apt/auth.conf.d",
+                "Dir::State::lists": f"{self.scratch}/lists",
+                "Dir::Cache": f"{self.scratch}/cache",
+                # The folder is this user's alone.
+                "APT::Sandbox::User": "root",
+            }
+            for name, value in settings.items():
+                found += ["-o", f"{name}={value}"]
+        return found
+
+    def prepare_scratch(self) -> None:
+        """Copy the settings that decide what apt sees, so that a prediction knows them and changes nothing."""
+        for folder in ("etc/sources.list.d", "etc/preferences.d", "lists/partial", "cache/archives/partial"):
+            os.makedirs(f"{self.scratch}/{folder}", exist_ok=True)
+        for folder in ("", "/sources.list.d", "/preferences.d"):
+            for name in self.runner.listdir(f"/etc/apt{folder}"):
+                text = self.runner.read_bytes(f"/etc/apt{folder}/{name}")
+                if text is not None and (folder or name in ("sources.list", "preferences")):
+                    with open(f"{self.etc}{folder}/{name}", "wb") as stream:
+                        stream.write(text)
+
+    def installed(self) -> t.Dict[str, Package]:
+        """Every package that is on the host, whole or not."""
+        fields = "${db:Status-Abbrev}\t${binary:Package}\t${Version}\n"
+        result = self.runner.run(["dpkg-query", "--show", f"--showformat={fields}"], limit=60)
+        return parse_installed(self._must(result, "reading dpkg's database").out)
+
+    def update(self) -> None:
+        """Fetch the lists. A repository that fails is an error: a version chosen without it may be the wrong one."""
+        argv = ["apt-get", *self.options(), "-o", "APT::Update::Error-Mode=any", "update", "--quiet"]
+        self._must(self.runner.run(argv, limit=self.limit), "apt-get update")
+
+    def versions(self, names: t.Iterable[str]) -> t.Dict[str, t.List[str]]:
+        """The versions that the sources have of each package, newest first; a package that none has is absent."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        return parse_madison(self.runner.run(["apt-cache", *self.options(), "madison", *wanted], limit=60).out)
+
+    def simulate(self, names: t.Sequence[str]) -> Change:
+        """What ``change`` of the same would do. Raises PackageFailure with apt's words where it cannot be done."""
+        argv = ["apt-get", *self.options(), "--simulate", *_CHANGE, "install", *names]
+        return parse_simulation(self._must(self.runner.run(argv, limit=120), "apt-get install").out)
+
+    def change(self, names: t.Sequence[str]) -> Result:
+        """Install ``name=version``, or remove ``name-``, in one transaction. The caller judges the Result."""
+        argv = ["apt-get", *self.options(), "--quiet", *_CHANGE, "install", *names]
+        return self.runner.run(argv, limit=self.limit)
+
+    def purge(self, names: t.Sequence[str]) -> None:
+        """Remove packages with their configuration, and what only they needed."""
+        argv = ["apt-get", *self.options(), "--quiet", *_CHANGE, "--auto-remove", "purge", *names]
+        self._must(self.runner.run(argv, limit=self.limit), "apt-get purge")
+
+    def simulate_purge(self, names: t.Sequence[str]) -> Change:
+        """What ``purge`` would do."""
+        argv = ["apt-get", *self.options(), "--simulate", *_CHANGE, "--auto-remove", "purge", *names]
+        return parse_simulation(self._must(self.runner.run(argv, limit=120), "apt-get purge").out)
+
+    def hold(self, names: t.Sequence[str], held: bool = True) -> None:
+        """Set or lift the hold of packages."""
+        if names:
+            self._must(self.runner.run(["apt-mark", "hold" if held else "unhold", *names], limit=60), "apt-mark")
+
+    def interrupted(self, packages: t.Mapping[str, Package]) -> t.List[str]:
+        """What a dpkg run that broke off left behind, for a person; nothing where all is whole."""
+        left = [f"{package.name} is {package.state}" for package in packages.values() if package.state != "installed"]
+        if not left and any(name.isdigit() for name in self.runner.listdir("/var/lib/dpkg/updates")):
+            left = ["/var/lib/dpkg/updates holds a change that was not finished"]
+        return left
+
+    def repair(self) -> None:
+        """Finish what a run that broke off left: apt refuses to work before that."""
+        argv = ["dpkg", "--force-confdef", "--force-confold", "--configure", "--pending"]
+        end = time.monotonic() + self.lock_limit
+        # What dpkg cannot configure, apt's own repair may; but only apt waits for the lock by itself.
+        while "lock" in self.runner.run(argv, limit=self.limit).err and time.monotonic() < end:
+            time.sleep(1)
+        fix = ["apt-get", *self.options(), "--quiet", *_CHANGE, "--fix-broken", "install"]
+        self._must(self.runner.run(fix, limit=self.limit), "apt-get --fix-broken install")
+
+    def problem(self, result: Result) -> str:
+        """Why a run did not end well, "" where it did."""
+        if result.timed_out:
+            return f"not done within {self.limit} s and stopped; the next run repairs and goes on"
+        return complaint(result.err + result.out) if result.rc else result.problem
+
+    def _must(self, result: Result, what: str) -> Result:
+        problem = self.problem(result)
+        if problem:
+            raise PackageFailure(f"{what}: {problem}")
+        return result
+
+
+def choose(wanted: str, available: t.Mapping[str, t.Sequence[str]]) -> str:
+    """``name=version`` for a plan's ``name`` or ``name=PATTERN``: the newest that fits, "" where none does."""
+    name, _equals, pattern = wanted.partition("=")
+    for version in available.get(name, ()):
+        if fnmatch.fnmatchcase(version, pattern or "*"):
+            return f"{name}={version}"
+    return ""

@@ -1,0 +1,63 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who uses the GPUs right now: processes that hold a device node, and jobs of a scheduler. Nothing is asked of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import typing as t
+from dataclasses import dataclass
+
+_NODE = re.compile(r"^/dev/(?:nvidia\d+|nvidia-uvm)$")
+#: The driver's own services and monitors: they hold nodes and train nothing.
+SERVICES = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "nvidia-imex", "dcgm-exporter", "nvlsm")
+#: Slurm runs one of these for each step of a job on the node.
+STEPS = ("slurmstepd",)
+
+
+@dataclass(frozen=True)
+class User:
+    """One process that uses the GPUs: ``why`` is the node that it holds, or the scheduler's job."""
+
+    pid: int
+    command: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.command} (pid {self.pid}, {self.why})"
+
+
+def users(proc: str = "/proc") -> t.List[User]:
+    """The processes that would lose their GPU, by pid. As root all are seen; a process that ends meanwhile is none."""
+    found = []
+    for name in sorted((entry for entry in os.listdir(proc) if entry.isdigit()), key=int):
+        folder = os.path.join(proc, name)
+        try:
+            with open(os.path.join(folder, "comm"), encoding="utf-8", errors="replace") as stream:
+                command = stream.read().strip()
+            why = _scheduled(folder) if command.startswith(STEPS) else _held(folder)
+        except OSError:
+            continue
+        if why and command not in SERVICES:
+            found.append(User(int(name), command, why))
+    return found
+
+
+def _scheduled(folder: str) -> str:
+    with open(os.path.join(folder, "cmdline"), "rb") as stream:
+        title = stream.read().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    match = re.search(r"\[(\d+)\.", title)
+    return f"Slurm job {match[1]}" if match else f"a step of Slurm: {title}"
+
+
+def _held(folder: str) -> str:
+    for entry in os.listdir(os.path.join(folder, "fd")):
+        try:
+            target = os.readlink(os.path.join(folder, "fd", entry))
+        except OSError:
+            continue
+        if _NODE.match(target):
+            return f"has {target} open"
+    return ""

@@ -1,0 +1,348 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One change of the driver's packages: judged before, done whole or taken back, read afterwards.
+
+Nothing here decides a version: the plan does. What a host needs beside it (sources, headers, a pin) follows from it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import typing as t
+from dataclasses import dataclass, field
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import packages as checks
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import kernels, record, repository, sources
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Apt, Package, choose, upstream
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Change as Planned
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.busy import User
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.files import Files
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.repository import Repository
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import write_atomic
+
+SOURCES = "sources.list.d/gpufleet-debian.sources"
+PIN = "preferences.d/gpufleet-driver"
+NOUVEAU = "/etc/modprobe.d/gpufleet-nouveau.conf"
+NODES = "gpufleet-device-nodes.service"
+UNITS = "/etc/systemd/system"
+LOGS = "/var/log/gpufleet"
+COMMENT = "Written by the role gpufleet.pytorch.driver"
+#: Packages that can carry the driver's version. An exact version in the pin leaves all others alone.
+PINNED = "*nvidia* *cuda* libnv* libxnvctrl*"
+#: What may go in the course of a change without a word of the user's.
+_OURS_TO_REMOVE = re.compile(r"nvidia|cuda|^libnv|^libxnvctrl|^glx-|^update-glx|^xserver-xorg-video-nv")
+
+#: nvidia-modprobe loads the module and makes the nodes; the persistence daemon then keeps the GPUs awake.
+NODES_UNIT = f"""# {COMMENT}
+[Unit]
+Description=Device nodes of the NVIDIA GPUs
+After=systemd-modules-load.service
+Before=nvidia-persistenced.service slurmd.service docker.service containerd.service crio.service kubelet.service
+ConditionPathExists=/usr/bin/nvidia-modprobe
+
+[Service]
+Type=oneshot
+ExecStart=/usr/bin/nvidia-modprobe -c 0 -u
+RemainAfterExit=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+CHANGES = ("install", "upgrade", "downgrade")
+
+
+@dataclass
+class Task:
+    """What is asked. ``plan`` is the plan's part ``driver``; ``image`` means that no kernel of this host runs here."""
+
+    plan: t.Mapping[str, t.Any]
+    running: str
+    system: str
+    codename: str
+    arch: str
+    image: bool = False
+    proceed_when_busy: bool = False
+    repository: t.Optional[Repository] = None
+
+
+@dataclass
+class Outcome:
+    """What was done, or would be. ``failed`` is the text for a person, "" where all is well."""
+
+    changed: bool = False
+    version: str = ""
+    packages: t.Dict[str, str] = field(default_factory=dict)
+    change: t.List[str] = field(default_factory=list)
+    findings: t.List[Finding] = field(default_factory=list)
+    failed: str = ""
+
+
+class Stop(Exception):
+    """The change may not or cannot be made; carries the Finding that says why."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(f"{finding.check}: {finding.found}; needed: {finding.expected}. {finding.reason}".rstrip(". "))
+        self.finding = finding
+
+
+class Change:
+    """The change of one host, by apt."""
+
+    def __init__(self, task: Task, apt: Apt, users: t.Callable[[], t.Sequence[User]]) -> None:
+        self.task, self.apt, self.runner, self.users = task, apt, apt.runner, users
+        self.files = Files(apt.runner, remember=not apt.scratch)
+
+    def present(self) -> Outcome:
+        """Bring the planned driver onto the host. Raises Stop or PackageFailure, with the host as it was."""
+        self._may_change()
+        before = self._whole()
+        try:
+            self._add_sources()
+            self.apt.update()
+            version, names = self._versions()
+            names += self._headers(before)
+            self._pin(version)
+            planned = self.apt.simulate(names)
+            self._judge_removals(planned.remove)
+        except BaseException:
+            self.files.take_back()
+            raise
+        if self.apt.scratch:
+            loose = [item for item in driver_packages(before, version) if not item.held]
+            changed = bool(planned or loose or self.files.changed)
+            return Outcome(changed, version, dict(item.split("=") for item in names if "=" in item), planned.lines())
+        try:
+            problem = self._built(version, self.apt.problem(self.apt.change(names)))
+            if problem is not None:
+                raise Stop(problem)
+        except BaseException:
+            self._take_back(before)
+            raise
+        return self._settle(version, planned)
+
+    def _settle(self, version: str, planned: Planned) -> Outcome:
+        """Hold what was installed, and make what belongs to it."""
+        ours = driver_packages(self.apt.installed(), version)
+        loose = [package.name for package in ours if not package.held]
+        self.apt.hold(loose)
+        self._keep_nouveau_out()
+        self._make_nodes_at_boot()
+        known = record.read(self.runner)
+        asked = tuple(str(name).split("=")[0] for name in self.task.plan["packages"])
+        files = {*self.files.ours, *(known.files if known else ())}
+        record.write(record.Record(version, asked, tuple(sorted(files))))
+        changed = bool(planned or loose or self.files.changed)
+        packages = {item.name: item.version for item in ours}
+        return Outcome(changed, version, packages, planned.lines(), self.findings(version))
+
+    def findings(self, version: str) -> t.List[Finding]:
+        """How the packages and modules of this version stand."""
+        packages = driver_packages(self.apt.installed(), version)
+        found = [checks.held(version, [(package.name, package.held) for package in packages])]
+        for kernel in self._targets():
+            built = kernels.module(self.runner, kernel)
+            found.append(self._judged(kernel, version, built))
+        return found
+
+    def hold_again(self, known: record.Record) -> t.List[str]:
+        """Packages of our own driver that lost their hold, held again."""
+        lost = [item.name for item in driver_packages(self.apt.installed(), known.version) if not item.held]
+        if not self.apt.scratch:
+            self.apt.hold(lost)
+        return lost
+
+    def absent(self, known: record.Record) -> Outcome:
+        """Remove the driver of our own record, and nothing else."""
+        self._may_change()
+        before = self._whole()
+        names = [item.name for item in driver_packages(before, known.version)]
+        names += [name for name in known.packages if name in before and name not in names]
+        planned = self.apt.simulate_purge(names) if names else None
+        lines = planned.lines() if planned else []
+        if not self.apt.scratch:
+            if names:
+                self.apt.hold([name for name in names if before[name].held], held=False)
+                self.apt.purge(names)
+            for path in known.files:
+                if os.path.lexists(path):
+                    os.unlink(path)
+            record.remove()
+        return Outcome(True, "", {}, lines)
+
+    # What is judged before a change.
+
+    def _may_change(self) -> None:
+        users = list(self.users())
+        if users and not self.task.proceed_when_busy:
+            raise Stop(checks.busy([str(user) for user in users]))
+
+    def _whole(self) -> t.Dict[str, Package]:
+        packages = self.apt.installed()
+        left = self.apt.interrupted(packages)
+        if left and self.apt.scratch:
+            raise Stop(checks.interrupted(left))
+        if left:
+            self.apt.repair()
+            packages = self.apt.installed()
+        return packages
+
+    def _add_sources(self) -> None:
+        """NVIDIA's repository where the plan takes the driver from there; else Debian's contrib and non-free."""
+        if self.task.repository is not None:
+            repository.place(self.task.repository, self.apt, self.files)
+        if self.task.plan["source"] != "os" or self.task.system != "debian":
+            return
+        entries = []
+        for name in [
+            "sources.list",
+            *(f"sources.list.d/{entry}" for entry in self.runner.listdir("/etc/apt/sources.list.d")),
+        ]:
+            text = self.runner.read(f"/etc/apt/{name}") or ""
+            if name != SOURCES:
+                entries += sources.parse_deb822(text) if name.endswith(".sources") else sources.parse_list(text)
+        lacking = sources.missing_components(entries, self.task.codename)
+        if lacking:
+            self.files.write(f"{self.apt.etc}/{SOURCES}", sources.deb822(lacking, COMMENT))
+
+    def _versions(self) -> t.Tuple[str, t.List[str]]:
+        """The driver's version and the packages with theirs."""
+        plan = self.task.plan
+        wanted = [str(name) for name in plan["packages"]]
+        available = self.apt.versions(name.split("=")[0] for name in wanted)
+        version = pick(plan, available)
+        if not version:
+            raise Stop(checks.not_available(plan, available))
+        names = []
+        for name in wanted:
+            exact = choose(name if "=" in name else f"{name}={version}-*", available) or choose(name, available)
+            if not exact:
+                raise Stop(checks.not_available(plan, available))
+            names.append(exact)
+        return version, names
+
+    def _targets(self) -> t.List[str]:
+        return kernels.targets(self.runner, self.task.running, self.task.image)
+
+    def _headers(self, before: t.Mapping[str, Package]) -> t.List[str]:
+        """Packages of the headers of each kernel that the module is for, and those that bring the next ones."""
+        if self.task.plan["build"] != "dkms":
+            return []
+        targets = self._targets()
+        have = kernels.with_headers(self.runner)
+        exact = {kernel: f"linux-headers-{kernel}" for kernel in targets if kernel not in have}
+        # linux-image-amd64 or -generic brings each next kernel, which then needs its headers on the same day.
+        following = [
+            f"linux-headers-{match[1]}"
+            for match in (re.match(r"^linux-image-([a-z][\w-]*?)(?::\w+)?$", name) for name in before)
+            if match and "unsigned" not in match[1]
+        ]
+        if not targets:
+            following = ["linux-headers-" + ("generic" if self.task.system == "ubuntu" else self.task.arch)]
+        available = self.apt.versions([*exact.values(), *following])
+        lacking = {kernel: name for kernel, name in exact.items() if name not in available}
+        if lacking:
+            raise Stop(checks.headers(lacking, have))
+        return [name for name in [*exact.values(), *following] if name in available]
+
+    def _judge_removals(self, removed: t.Mapping[str, str]) -> None:
+        foreign = sorted(name for name in removed if not _OURS_TO_REMOVE.search(name))
+        if foreign:
+            raise Stop(checks.removes(foreign))
+
+    # The change.
+
+    def _pin(self, version: str) -> None:
+        text = f"# {COMMENT}: no package of the driver leaves its version.\n"
+        text += f"Package: {PINNED}\nPin: version {version}-*\nPin-Priority: 1001\n"
+        self.files.write(f"{self.apt.etc}/{PIN}", text)
+
+    def _built(self, version: str, problem: str) -> t.Optional[Finding]:
+        """Why the change is not what was planned: None where all modules are there and apt is content."""
+        for kernel in self._targets():
+            built = kernels.module(self.runner, kernel)
+            if built is None and self.task.plan["build"] == "dkms" and not problem:
+                self.runner.run(["dkms", "autoinstall", "-k", kernel], limit=self.apt.limit)
+                built = kernels.module(self.runner, kernel)
+            finding = self._judged(kernel, version, built)
+            # Where no compiler complained, it is the run of the packages that failed, and its own words say why.
+            if finding.state == "fail" and (finding.evidence["error"] or not problem):
+                return finding
+        return checks.package_run(problem) if problem else None
+
+    def _judged(self, kernel: str, version: str, built: t.Optional[kernels.Module]) -> Finding:
+        finding = checks.module(kernel, version, built, "", "")
+        return finding if finding.state == "ok" else checks.module(kernel, version, built, *self._log(kernel))
+
+    def _log(self, kernel: str) -> t.Tuple[str, str]:
+        path, text = kernels.build_log(self.runner, kernel)
+        if not path or self.apt.scratch:
+            return path, kernels.first_error(text)
+        # DKMS takes its log with it when the package goes.
+        kept = f"{LOGS}/{path.split('/')[4]}-{path.split('/')[5]}-{kernel}.log"
+        write_atomic(kept, text + "\n")
+        return kept, kernels.first_error(text)
+
+    def _take_back(self, before: t.Mapping[str, Package]) -> None:
+        """Leave apt usable: what the change brought goes, what it replaced comes back."""
+        self.files.take_back()
+        now = self.apt.installed()
+        back = []
+        for name, package in now.items():
+            old = before.get(name)
+            if old is None and (package.state != "installed" or _OURS_TO_REMOVE.search(name)):
+                back.append(f"{name}-")
+            elif old is not None and old.version != package.version and _OURS_TO_REMOVE.search(name):
+                back.append(f"{name}={old.version}")
+        if back:
+            result = self.apt.change(back)
+            if result.problem:
+                self.apt.repair()
+        self.apt.hold([name for name, package in before.items() if package.held])
+
+    def _keep_nouveau_out(self) -> None:
+        """nouveau takes the GPU before nvidia can, from the initramfs on: keep it from loading in both."""
+        text = f"# {COMMENT}\nblacklist nouveau\noptions nouveau modeset=0\n"
+        if self.files.write(NOUVEAU, text) and self.runner.which("update-initramfs") and kernels.installed(self.runner):
+            self.runner.run(["update-initramfs", "-u", "-k", "all"], limit=self.apt.limit)
+
+    def _make_nodes_at_boot(self) -> None:
+        """Nobody makes /dev/nvidia-uvm before its first use; Slurm and container runtimes look for it earlier."""
+        self.files.write(f"{UNITS}/{NODES}", NODES_UNIT)
+        self.files.link(f"{UNITS}/multi-user.target.wants/{NODES}", f"../{NODES}")
+
+
+def driver_packages(packages: t.Mapping[str, Package], version: str) -> t.List[Package]:
+    """The packages of the driver's own version: none of them may move without the others."""
+    return [package for package in packages.values() if version and package.upstream == version]
+
+
+def numbers(version: str) -> t.Tuple[int, ...]:
+    """580.105.08 after 580.95.05."""
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def pick(plan: t.Mapping[str, t.Any], available: t.Mapping[str, t.Sequence[str]]) -> str:
+    """The version of the driver that the sources have and the plan means, "" where there is none.
+
+    The planned one, where it is exact and there; a distribution carries one at a time and moves it within the branch,
+    so from there a newer one of the branch serves too.
+    """
+    offered = {
+        upstream(version)
+        for versions in available.values()
+        for version in versions
+        if upstream(version).startswith(f"{plan['branch']}.")
+    }
+    planned = str(plan.get("version") or "")
+    if planned in offered:
+        return planned
+    floor = numbers(planned or str(plan.get("minimum") or "0"))
+    if planned and plan.get("source") != "os":
+        return ""
+    # The oldest one that all of them have together is no aim: the newest of the branch is.
+    fitting = [version for version in offered if numbers(version) >= floor and len(numbers(version)) >= 2]
+    return max(fitting, key=numbers, default="")

@@ -1,0 +1,77 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Toolkit, cuDNN and NCCL as packages, for those who compile against them: in the plan's version, held."""
+
+from __future__ import annotations
+
+import fnmatch
+import typing as t
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import packages as checks
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import repository
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Apt, Package, PackageFailure, choose
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.driver import Outcome, Stop
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.files import Files
+
+
+def present(
+    part: str, names: t.Sequence[str], place: repository.Repository, apt: Apt, get: repository.Fetch = repository.fetch
+) -> Outcome:
+    """Install the packages, ``name`` or ``name=PATTERN``, and hold them.
+
+    Raises Stop or PackageFailure, with the host as it was. Where all are there and held, no source is asked.
+    """
+    before = apt.installed()
+    if not _missing(names, before):
+        return Outcome(False, "", _found(names, before), [], [checks.library(part, _found(names, before))])
+    left = apt.interrupted(before)
+    if left and apt.scratch:
+        raise Stop(checks.interrupted(left))
+    if left:
+        apt.repair()
+    files = Files(apt.runner, remember=not apt.scratch)
+    try:
+        repository.place(place, apt, files)
+        apt.update()
+        available = apt.versions(name.split("=")[0] for name in names)
+        exact = [choose(name, available) for name in names]
+        if not all(exact):
+            raise Stop(checks.library_not_available(part, names, available))
+        planned = apt.simulate(exact)
+        foreign = sorted(name for name in planned.remove if name not in {item.split("=")[0] for item in names})
+        if foreign:
+            raise Stop(checks.removes(foreign))
+    except BaseException:
+        files.take_back()
+        raise
+    if apt.scratch:
+        return Outcome(True, "", dict(item.split("=") for item in exact), planned.lines())
+    problem = apt.problem(apt.change(exact))
+    if problem:
+        raise PackageFailure(f"apt-get install {' '.join(exact)}: {problem}")
+    apt.hold([name.split("=")[0] for name in names])
+    after = _found(names, apt.installed())
+    return Outcome(True, "", after, planned.lines(), [checks.library(part, after)])
+
+
+def _missing(names: t.Sequence[str], packages: t.Mapping[str, Package]) -> t.List[str]:
+    """The names that are not there in their version, whole and held."""
+    found = []
+    for wanted in names:
+        name, _equals, pattern = wanted.partition("=")
+        package = _of(name, packages)
+        fits = package is not None and fnmatch.fnmatchcase(package.version, pattern or "*")
+        if package is None or not fits or not package.held or package.state != "installed":
+            found.append(wanted)
+    return found
+
+
+def _of(name: str, packages: t.Mapping[str, Package]) -> t.Optional[Package]:
+    """The package of that name; libraries of a multi-arch system carry their architecture in it."""
+    return packages.get(name) or next((item for key, item in packages.items() if key.split(":")[0] == name), None)
+
+
+def _found(names: t.Sequence[str], packages: t.Mapping[str, Package]) -> t.Dict[str, str]:
+    there = {wanted.split("=")[0]: _of(wanted.split("=")[0], packages) for wanted in names}
+    return {name: package.version for name, package in there.items() if package is not None}

@@ -1,0 +1,261 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: driver
+short_description: Brings the planned NVIDIA driver onto a host, in that version, and holds it there
+version_added: "0.1.0"
+description:
+  - Installs, changes or removes the packages of the driver as a plan says, builds and reads the kernel module for the
+    kernels that the host starts, pins and holds every package of the driver's version, and keeps nouveau out.
+  - Everything that can be judged before is judged before, and then nothing was changed. That is the owner of the
+    driver, who computes on the GPUs, whether the sources have the version, the headers of the kernels, and which
+    packages would go.
+  - Where a module does not build, the packages are taken back, apt stays usable, and the task fails with the compiler's
+    first error. It never starts the host again by itself.
+  - A driver that packages of the distribution or of NVIDIA did not bring is not touched. Where the plan keeps the
+    driver, only one that this module installed itself is held again; any other is only looked at.
+  - Package runs ask nothing, wait for the lock of another run, repair a run that broke off, and end in bounded time.
+options:
+  plan:
+    description: The plan of the host, as P(gpufleet.pytorch.compat#lookup) returns it.
+    type: dict
+    required: true
+  state:
+    description: V(present) follows the plan. V(absent) removes the driver that this module installed, and no other.
+    type: str
+    choices: [present, absent]
+    default: present
+  mode:
+    description:
+      - V(host) is for a machine that runs its own kernel.
+      - V(image) is for an image build, a chroot or a container, where the running kernel is the build machine's. The
+        module is built for the newest installed kernel and nothing is loaded.
+    type: str
+    choices: [host, image]
+    default: host
+  when_busy:
+    description:
+      - V(fail) changes nothing while a process holds a GPU or a job of Slurm runs here, and names them.
+      - V(proceed) changes the files under what runs.
+    type: str
+    choices: [fail, proceed]
+    default: fail
+  repository:
+    description: What differs from the plan where NVIDIA's repository is a mirror.
+    type: dict
+    default: {}
+    suboptions:
+      url:
+        description: Address of the repository, http, https or file.
+        type: str
+      key_url:
+        description: Address of its key. Not given, it lies in the mirror under its usual name.
+        type: str
+      fingerprint:
+        description: Fingerprint of the only key that may sign it.
+        type: str
+  lock_timeout:
+    description: Seconds to wait for another run of the package manager.
+    type: int
+    default: 300
+  timeout:
+    description: Seconds for one run of the package manager, in which the module is built. It is stopped after that.
+    type: int
+    default: 3600
+extends_documentation_fragment:
+  - gpufleet.pytorch.attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - The prediction is apt's own, made from a copy of its settings with lists of its own in a temporary folder.
+      - Whether a module will build cannot be predicted.
+  diff_mode:
+    support: full
+author:
+  - The gpufleet authors (@gpufleet)
+"""
+
+EXAMPLES = r"""
+- name: Bring the planned driver onto the host
+  gpufleet.pytorch.driver:
+    plan: "{{ gpufleet_plan }}"
+  register: driver_result
+"""
+
+RETURN = r"""
+version:
+  description: Version of the driver whose packages are, or would be, on the host; empty where there is none.
+  type: str
+  returned: success
+  sample: 535.261.03
+packages:
+  description: Every package of the driver's version, with its whole version.
+  type: dict
+  returned: success
+reboot_required:
+  description: Whether another module than the installed one is loaded, or none.
+  type: bool
+  returned: success
+findings:
+  description: What was seen of packages and modules, as Findings.
+  type: list
+  elements: dict
+  returned: always
+"""
+
+import os
+import platform
+import re
+import tempfile
+import typing as t
+from dataclasses import replace
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import packages as checks
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import busy, driver, record, repository
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Apt, PackageFailure
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import host as host_probe
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import libraries, owner
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import StateError
+
+#: The owners whose driver may change.
+OURS = ("nobody", "package")
+CONTAINERS = ("podman", "docker", "lxc", "systemd-nspawn", "kubernetes", "containerd", "oci")
+DEBIAN_ARCHES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def main() -> None:
+    """Judge, change, read, answer."""
+    module = AnsibleModule(
+        argument_spec={
+            "plan": {"type": "dict", "required": True},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "mode": {"type": "str", "choices": ["host", "image"], "default": "host"},
+            "when_busy": {"type": "str", "choices": ["fail", "proceed"], "default": "fail"},
+            "repository": {
+                "type": "dict",
+                "default": {},
+                "options": {"url": {"type": "str"}, "key_url": {"type": "str"}, "fingerprint": {"type": "str"}},
+            },
+            "lock_timeout": {"type": "int", "default": 300},
+            "timeout": {"type": "int", "default": 3600},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        with tempfile.TemporaryDirectory(dir=module.tmpdir) as folder:
+            outcome, reboot = _converge(module, folder if module.check_mode else "")
+    except driver.Stop as stop:
+        module.fail_json(msg=str(stop), findings=_dated([stop.finding]))
+    except (PackageFailure, StateError, OSError) as error:
+        finding = checks.package_run(str(error))
+        module.fail_json(msg=str(error), findings=_dated([finding]))
+    module.exit_json(
+        changed=outcome.changed,
+        version=outcome.version,
+        packages=outcome.packages,
+        reboot_required=reboot,
+        findings=_dated(outcome.findings),
+        diff={"prepared": "".join(f"{line}\n" for line in outcome.change)},
+    )
+
+
+def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bool]:
+    given = module.params
+    runner = Runner()
+    host = host_probe.probe(runner)
+    seen = owner.probe(runner, host)
+    part = given["plan"].get("driver") or {}
+    action = "remove" if given["state"] == "absent" else str(part.get("action", ""))
+    known = record.read(runner)
+    changes = action in driver.CHANGES or (action == "remove" and known is not None)
+    if not changes and (seen["owner"] != "package" or not part):
+        return driver.Outcome(), False
+    image = given["mode"] == "image"
+    if changes:
+        _may_touch(seen, host, action, image)
+    apt = Apt(runner, given["lock_timeout"], given["timeout"], scratch)
+    if scratch:
+        apt.prepare_scratch()
+    task = driver.Task(
+        plan=part,
+        running=platform.uname().release,
+        system=host["os"]["id"],
+        codename=_codename(runner),
+        arch=DEBIAN_ARCHES.get(host["arch"], host["arch"]),
+        image=image,
+        proceed_when_busy=given["when_busy"] == "proceed",
+        repository=_repository(given, part),
+    )
+    change = driver.Change(task, apt, busy.users)
+    if action == "remove" and known is not None:
+        return change.absent(known), False
+    outcome = change.present() if action in driver.CHANGES else _kept(change, seen, known)
+    if image or scratch or not (action in driver.CHANGES or known):
+        return outcome, False
+    return outcome, _needs_reboot(runner, outcome)
+
+
+def _repository(given: t.Mapping[str, t.Any], part: t.Mapping[str, t.Any]) -> t.Optional[repository.Repository]:
+    if part.get("action") not in driver.CHANGES or part.get("source") != "nvidia":
+        return None
+    return repository.of_plan(given["plan"].get("repository") or {}, given["repository"])
+
+
+def _may_touch(seen: t.Mapping[str, t.Any], host: t.Mapping[str, t.Any], action: str, image: bool) -> None:
+    if seen["owner"] not in OURS:
+        raise driver.Stop(checks.owner(seen["owners"], seen["owner"], action))
+    if host["virtualization"] in CONTAINERS and not image:
+        claim = {"evidence": f"this is a container ({host['virtualization']}), whose host runs the kernel"}
+        raise driver.Stop(checks.owner([claim], "container_guest", action))
+    if os.geteuid() != 0:
+        raise PackageFailure(
+            f"a change of the driver ({action}) needs root, and this is user {os.geteuid()}: set become"
+        )
+    if not os.path.exists("/usr/bin/apt-get"):
+        raise PackageFailure(f"a driver is changed through apt only so far, and {host['os']['name']} has none")
+
+
+def _kept(change: driver.Change, seen: t.Mapping[str, t.Any], known: t.Optional[record.Record]) -> driver.Outcome:
+    version = seen["version"] or seen["library_version"]
+    if not os.path.exists("/usr/bin/apt-get"):
+        return driver.Outcome(version=version)
+    again = change.hold_again(known) if known and known.version == version else []
+    findings = [
+        # The host works; it is the next start, or the next upgrade, that would take the driver away.
+        replace(finding, state="warn") if finding.state == "fail" else finding
+        for finding in change.findings(version)
+    ]
+    return driver.Outcome(bool(again), version, {}, [f"hold {name}" for name in again], findings)
+
+
+def _needs_reboot(runner: Runner, outcome: driver.Outcome) -> bool:
+    loaded = libraries.loaded_module(runner)["version"]
+    if not loaded and not runner.exists("/sys/module/nouveau"):
+        runner.run(["modprobe", "nvidia"], limit=60)
+        loaded = libraries.loaded_module(runner)["version"]
+    if loaded == outcome.version:
+        return False
+    outcome.findings.append(checks.reboot(loaded, outcome.version))
+    return True
+
+
+def _codename(runner: Runner) -> str:
+    match = re.search(r"^VERSION_CODENAME=\"?([\w-]+)", runner.read("/etc/os-release") or "", re.MULTILINE)
+    return match[1] if match else ""
+
+
+def _dated(findings: t.Sequence[_finding.Finding]) -> t.List[t.Dict[str, t.Any]]:
+    return [finding.to_dict() for finding in _finding.stamp(findings, _finding.now())]
+
+
+if __name__ == "__main__":
+    main()

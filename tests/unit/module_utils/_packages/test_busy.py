@@ -1,0 +1,41 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who uses a GPU, on a /proc laid out as the kernel does."""
+
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import busy
+
+
+def process(proc: Path, pid: int, comm: str, files: t.Sequence[str] = (), title: bytes = b"") -> None:
+    folder = proc / str(pid)
+    (folder / "fd").mkdir(parents=True)
+    (folder / "comm").write_text(comm + "\n")
+    (folder / "cmdline").write_bytes(title)
+    for number, target in enumerate(files):
+        (folder / "fd" / str(number)).symlink_to(target)
+
+
+def test_processes_jobs_and_the_drivers_own_services(tmp_path: Path) -> None:
+    process(tmp_path, 10, "nvidia-persiste", ["/dev/nvidia0", "/dev/nvidiactl"])
+    process(tmp_path, 11, "nv-fabricmanage", ["/dev/nvidiactl", "/dev/nvidia0"])
+    process(tmp_path, 900, "python3", ["/dev/null", "/dev/nvidia7"])
+    process(tmp_path, 20, "cuda-worker", ["/dev/nvidia-uvm"])
+    # A monitor that only asks for the version holds the control node and no GPU.
+    process(tmp_path, 30, "nvidia-smi", ["/dev/nvidiactl"])
+    process(tmp_path, 40, "slurmstepd", [], b"slurmstepd: [4711.extern]\0")
+    process(tmp_path, 50, "bash", ["/dev/pts/0"])
+    (tmp_path / "self").mkdir()
+    assert [str(user) for user in busy.users(str(tmp_path))] == [
+        "cuda-worker (pid 20, has /dev/nvidia-uvm open)",
+        "slurmstepd (pid 40, Slurm job 4711)",
+        "python3 (pid 900, has /dev/nvidia7 open)",
+    ]
+
+
+def test_nobody(tmp_path: Path) -> None:
+    assert busy.users(str(tmp_path)) == []
