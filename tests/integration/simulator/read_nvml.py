@@ -50,8 +50,12 @@ def margin(handle: t.Any) -> int:
 
 def fabric(name: str) -> Call:
     def read(handle: t.Any) -> t.Any:
-        info = n.c_nvmlGpuFabricInfo_v3_t()
-        n.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
+        info: t.Any = n.c_nvmlGpuFabricInfo_v3_t()
+        try:
+            n.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
+        except n.NVMLError_ArgumentVersionMismatch:  # an older driver
+            info = n.c_nvmlGpuFabricInfo_v2_t()
+            n.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
         value = getattr(info, name)
         return bytes(value).hex() if name == "clusterUuid" else value
 

@@ -25,7 +25,9 @@ from simulation.scenario import ScenarioError, Values, first_step, text_of
 
 HERE = Path(__file__).resolve().parent.parent
 FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
-#: The driver branch that brought a symbol; older ones lack it. Source: the change logs in NVIDIA's NVML API reference.
+#: The driver branch that brought a function; older ones lack it. Source: the first nvml.h that has it in the history of
+#: NVIDIA/go-nvml (CUDA 11.6 came with driver 510, 11.7 with 515, 12.0 with 525, 12.2 with 535, 12.3 with 545, 12.4 with
+#: 550, 12.8 with 570, 13.0 with 580), and NVML's change log for 590.
 SINCE = {
     "nvmlDeviceGetMemoryInfo_v2": 510,
     "nvmlDeviceGetComputeRunningProcesses_v3": 510,
@@ -33,19 +35,21 @@ SINCE = {
     "nvmlDeviceGetMPSComputeRunningProcesses_v3": 510,
     "nvmlDeviceGetGspFirmwareVersion": 515,
     "nvmlDeviceGetGspFirmwareMode": 515,
-    "nvmlDeviceGetModuleId": 525,
     "nvmlDeviceGetGpuFabricInfo": 525,
+    "nvmlDeviceGetModuleId": 535,
     "nvmlDeviceGetCurrentClocksEventReasons": 535,
     "nvmlDeviceGetSupportedClocksEventReasons": 535,
     "nvmlDeviceSetPowerManagementLimit_v2": 535,
-    "nvmlDeviceGetPciInfoExt": 535,
-    "nvmlDeviceGetNumaNodeId": 545,
-    "nvmlDeviceGetGpuFabricInfoV": 545,
     "nvmlDeviceGetC2cModeInfoV": 545,
+    "nvmlDeviceGetPciInfoExt": 550,
+    "nvmlDeviceGetNumaNodeId": 550,
+    "nvmlDeviceGetGpuFabricInfoV": 550,
     "nvmlDeviceGetSramEccErrorStatus": 550,
-    "nvmlDeviceGetMarginTemperature": 565,
+    "nvmlDeviceGetMarginTemperature": 570,
     "nvmlDeviceGetTemperatureV": 570,
     "nvmlDeviceGetPlatformInfo": 570,
+    "nvmlDeviceGetAddressingMode": 580,
+    "nvmlDeviceGetPdi": 580,
     "nvmlDeviceGetRepairStatus": 580,
     "nvmlDeviceGetUnrepairableMemoryFlag_v1": 590,
 }
@@ -110,11 +114,10 @@ def make_library(values: Values, folder: Path, missing: t.Sequence[str] = ()) ->
     branch = re.match(r"\d+", version)
     old = [name for name, since in SINCE.items() if branch and int(branch.group()) < since]
     compiled = library().read_bytes()
-    known = [name for name in old if b"\0" + name.encode() + b"\0" in compiled]
     lib = folder / "lib"
     lib.mkdir(parents=True)
     target = lib / f"libnvidia-ml.so.{version}"
-    target.write_bytes(without(compiled, {*known, *missing}))
+    target.write_bytes(without(compiled, {*old, *missing}))
     target.chmod(0o755)
     pci.link(lib / "libnvidia-ml.so.1", target.name)
     (lib / "scenario").write_text(text_of(values.items()))

@@ -177,8 +177,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabri
 
 EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t *out) {
     nvmlGpuFabricInfo_v3_t all = {0};
+    char driver[GPUSIM_TEXT] = "";
     ON_GPU(out);
-    if (out->version != nvmlGpuFabricInfo_v2 && out->version != nvmlGpuFabricInfo_v3)
+    sim_raw(GPUSIM_GLOBAL, "driver_version", driver, sizeof driver);
+    /* version 3 came with driver 580 */
+    if (out->version != nvmlGpuFabricInfo_v2 && (out->version != nvmlGpuFabricInfo_v3 || atoi(driver) < 580))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     if ((code = fabric(gpu, &all)) != NVML_SUCCESS)
         return code;

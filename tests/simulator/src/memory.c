@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static nvmlReturn_t bytes(int gpu, const char *path, unsigned long long *out) {
     long long value;
@@ -134,6 +135,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlEcc
     ON_GPU(out);
     if (out->version != nvmlEccSramErrorStatus_v1)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (geteuid() != 0)
+        return NVML_ERROR_NO_PERMISSION; /* as its reference says */
     for (size_t at = 0; at < sizeof parts / sizeof *parts; at++)
         if ((code = bytes(gpu, parts[at].path, (unsigned long long *)((char *)out + parts[at].offset))))
             return code;
