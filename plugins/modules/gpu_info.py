@@ -44,10 +44,22 @@ options:
     type: str
   venv:
     description:
-      - Folder of the environment that M(gpufleet.pytorch.torch_environment) makes, whose Python and torch are told under
-        C(observed.venv). Empty for its usual place.
+      - Folder of the environment that M(gpufleet.pytorch.torch_environment) makes, whose Python and torch are told
+        under C(observed.venv). Empty for its usual place.
     type: path
     default: ""
+  judge:
+    description:
+      - Also judges the health of each GPU. RV(findings) then hold its memory errors, links, temperatures, power and
+        clocks; C(docs/checks.md) lists the checks, their limits and what to do.
+    type: bool
+    default: false
+  policy:
+    description:
+      - Which checks may keep the host from being ready, as check and V(block) or V(report), for example
+        C(power-limit) and V(block). Not named here, a check has its own policy.
+    type: dict
+    default: {}
 extends_documentation_fragment:
   - gpufleet.pytorch.attributes
 attributes:
@@ -65,6 +77,13 @@ EXAMPLES = r"""
   gpufleet.pytorch.gpu_info:
     gpus_expected: 8
   register: gpu_info
+
+- name: Judge the health of the GPUs, and take a power cap for a fault
+  gpufleet.pytorch.gpu_info:
+    judge: true
+    policy:
+      power-limit: block
+  register: gpu_health
 """
 
 RETURN = r"""
@@ -115,7 +134,7 @@ accelerator:
   type: str
   returned: always
 findings:
-  description: What follows for the presence of GPUs and their driver.
+  description: What follows for the presence of GPUs and their driver, and with O(judge) for their health.
   type: list
   elements: dict
   returned: always
@@ -126,7 +145,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accelerator, driver
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accelerator, driver, registry
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import default_venv
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.environment import environment
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe
@@ -144,6 +163,8 @@ def main() -> None:
             "directory": {"type": "path"},
             "python": {"type": "str"},
             "venv": {"type": "path", "default": ""},
+            "judge": {"type": "bool", "default": False},
+            "policy": {"type": "dict", "default": {}},
             **{name: {"type": "int"} for name in COUNTS},
         },
         supports_check_mode=True,
@@ -151,6 +172,9 @@ def main() -> None:
     negative = [f"{name} is {module.params[name]}" for name in COUNTS if (module.params[name] or 0) < 0]
     if negative:
         module.fail_json(msg=f"a number of GPUs is 0 or more: {', '.join(negative)}")
+    wrong = [f"{check}: {value}" for check, value in module.params["policy"].items() if value not in _finding.POLICIES]
+    if wrong:
+        module.fail_json(msg=f"policy is {' or '.join(_finding.POLICIES)}, by check; found {', '.join(wrong)}")
     runner = Runner()
     observed = observe(runner)
     observed["environment"] = environment(runner, module.params["python"]) if module.params["python"] else {}
@@ -167,7 +191,9 @@ def main() -> None:
     observed["baseline_gpus"] = counts["baseline_gpus"]
     policy = accelerator.Policy(accelerator=module.params["accelerator"], **counts)
     decision = accelerator.decide(observed, policy)
-    findings = _finding.stamp([*decision.findings, *driver.check(observed)], observed["observed_at"])
+    health = registry.judge(observed) if module.params["judge"] else []
+    findings = _finding.stamp([*decision.findings, *driver.check(observed), *health], observed["observed_at"])
+    findings = _finding.apply_policy(findings, module.params["policy"])
     module.exit_json(
         changed=False,
         observed=observed,

@@ -8,7 +8,13 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, from_dict, now, stamp
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import (
+    Finding,
+    apply_policy,
+    from_dict,
+    now,
+    stamp,
+)
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._report import plan as plan_report
 
 #: The oldest that ansible-core 2.19 and our modules run on.
@@ -30,7 +36,7 @@ def host_findings(
     failure: t.Mapping[str, t.Any],
     planned: t.Mapping[str, t.Any] | None = None,
 ) -> list[Finding]:
-    """The Findings of one host.
+    """The Findings of one host, under the user's ``gpufleet_policy``.
 
     ``variables``: the host's variables, with the registered results. ``finished``: the host reached the end of
     the play. ``failure``: task and message of a task that failed, empty where none did. ``planned``: what the module
@@ -45,9 +51,10 @@ def host_findings(
         result = variables.get(name)
         if not isinstance(result, t.Mapping):
             continue
-        # What gpu_info says of one host is said again, with what the others have, by the plan.
-        if name != "plan_observed" or not planned:
-            found += [from_dict(item) for item in result.get("findings") or []]
+        new = [from_dict(item) for item in result.get("findings") or []]
+        if name == "plan_observed" and planned:
+            new = _not_said_again(new, found, variables)
+        found += new
         if result.get("unreachable"):
             unreachable = str(result.get("msg", ""))
     if unreachable:
@@ -72,7 +79,19 @@ def host_findings(
                 action="drain and inspect",
             )
         )
-    return stamp(found, now())
+    return stamp(apply_policy(found, variables.get("gpufleet_policy") or {}), now())
+
+
+def _not_said_again(seen: list[Finding], planned: list[Finding], variables: t.Mapping[str, t.Any]) -> list[Finding]:
+    """What gpu_info says of one host and the plan, which knows the other hosts too, does not say again.
+
+    A look from before the driver was changed says nothing of the new one; after a restart there is another look.
+    """
+    driver = variables.get("driver_result")
+    if isinstance(driver, t.Mapping) and driver.get("changed"):
+        return []
+    said = {finding.check for finding in planned}
+    return [finding for finding in seen if finding.check not in said]
 
 
 def _task_failed(failure: t.Mapping[str, t.Any]) -> Finding:

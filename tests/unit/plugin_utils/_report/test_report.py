@@ -70,6 +70,29 @@ def test_the_plan_says_again_what_gpu_info_said_of_one_host():
     assert [item.check for item in found] == ["gpu-count", "plan", "matmul"]
 
 
+REMAP = Finding("row-remap-pending", "fail", found="row remap pending", action="reset GPU").to_dict()
+
+
+def test_the_health_that_gpu_info_judged_stands_beside_the_plan():
+    results = {"plan_observed": {"findings": [BAD, REMAP]}}
+    found = collect.host_findings(results, finished=True, failure={}, planned={"findings": [BAD]})
+    assert [item.check for item in found] == ["gpu-count", "row-remap-pending"]
+    assert verdict(found)["state"] == "not_ready"
+
+
+def test_a_look_from_before_the_driver_was_changed_says_nothing_of_the_new_one():
+    results = {"plan_observed": {"findings": [REMAP]}, "driver_result": {"changed": True, "findings": [OK]}}
+    found = collect.host_findings(results, finished=True, failure={}, planned={"findings": [BAD]})
+    assert [item.check for item in found] == ["gpu-count", "matmul"]
+
+
+def test_the_user_decides_which_check_blocks():
+    results = {"verify_result": {"findings": [OK, REMAP]}, "gpufleet_policy": {"row-remap-pending": "report"}}
+    found = collect.host_findings(results, finished=True, failure={})
+    assert [item.policy for item in found] == ["block", "report"]
+    assert verdict(found)["ok"]
+
+
 def test_a_conflict_becomes_a_finding_with_its_remedies():
     conflict = {
         "status": "conflict",

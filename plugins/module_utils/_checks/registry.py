@@ -1,0 +1,19 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every health check of a GPU, in the order in which a report has them. A new check is one function in a family."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import memory
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks.gpu import Check, Observation
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
+
+CHECKS: t.Tuple[Check, ...] = (*memory.CHECKS,)
+
+
+def judge(observed: Observation) -> t.List[Finding]:
+    """The Findings of all checks. None where the host shows no GPU that answers."""
+    return [finding for one in CHECKS for finding in one.findings(observed)]

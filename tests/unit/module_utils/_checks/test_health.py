@@ -1,0 +1,301 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The health checks on healthy GPUs with one fact changed: the machine, what is changed, what must come out."""
+
+from __future__ import annotations
+
+import copy
+import os
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import gpu, registry
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import smi
+
+NA = "not_supported"
+GONE = object()
+Facts = t.Dict[str, t.Any]
+
+#: Facts of healthy GPUs as NVML gives them: an H100 SXM on R580, a T4 in a cloud, a GeForce.
+H100: Facts = {
+    "name": "NVIDIA H100 80GB HBM3",
+    "vbios": "96.00.99.00.01",
+    "gsp_firmware": "580.105.08",
+    "virtualization_mode": "none",
+    "vgpu_license": NA,
+    "persistence": True,
+    "compute_mode": "default",
+    "recovery_action": "none",
+    "mig": {"current": False, "pending": False},
+    "ecc": {
+        "current": True,
+        "pending": True,
+        "volatile": {"sram_corrected": 0, "sram_uncorrected": 0, "dram_corrected": 0, "dram_uncorrected": 0},
+        "aggregate": {"sram_corrected": 0, "sram_uncorrected": 0, "dram_corrected": 3, "dram_uncorrected": 0},
+        "sram_threshold_exceeded": False,
+        "channel_repair_pending": False,
+        "tpc_repair_pending": False,
+    },
+    "remapped_rows": {"corrected": 0, "uncorrected": 0, "pending": False, "failure": False},
+    "retired_pages": {"single_bit": NA, "double_bit": NA, "pending": NA},
+    "pcie": {"generation": 5, "generation_max": 5, "width": 16, "width_max": 16, "replay_count": 150},
+    "temperature": {
+        "gpu_c": 29,
+        "margin_c": 58,
+        "memory_c": 37,
+        "shutdown_tlimit_c": -8,
+        "slowdown_tlimit_c": -2,
+        "max_operating_tlimit_c": 0,
+        "memory_max_tlimit_c": 0,
+        "shutdown_c": NA,
+        "slowdown_c": NA,
+        "max_operating_c": NA,
+        "memory_max_c": NA,
+    },
+    "power": {"limit_w": 700.0, "requested_w": 700.0, "default_w": 700.0, "max_w": 700.0, "draw_w": 68.57},
+    "performance_state": "P0",
+    "clocks_event_reasons": ["gpu_idle"],
+    "nvlink": {
+        "count": 18,
+        "active": 18,
+        "inactive_links": [],
+        "speed_mbps": 26562,
+        "errors": {"replay": 0, "recovery": 0, "crc_flit": 0, "crc_data": 0},
+    },
+    "fabric": {
+        "state": "completed",
+        "status": "success",
+        "clique_id": 0,
+        "cluster_uuid": "00000000-0000-0000-0000-000000000000",
+        "health": {
+            "degraded_bandwidth": NA,
+            "route_recovery": NA,
+            "route_unhealthy": NA,
+            "access_timeout_recovery": NA,
+            "incorrect_configuration": NA,
+            "summary": NA,
+        },
+    },
+}
+T4: Facts = {
+    **H100,
+    "name": "Tesla T4",
+    "vbios": "90.04.96.00.02",
+    "virtualization_mode": "pass_through",
+    "mig": {"current": NA, "pending": NA},
+    "ecc": {
+        **H100["ecc"],
+        "sram_threshold_exceeded": NA,
+        "channel_repair_pending": NA,
+        "tpc_repair_pending": NA,
+        "unrepairable_memory": NA,
+    },
+    "remapped_rows": {"corrected": NA, "uncorrected": NA, "pending": NA, "failure": NA},
+    "retired_pages": {"single_bit": 0, "double_bit": 0, "pending": False},
+    "pcie": {"generation": 3, "generation_max": 3, "width": 8, "width_max": 16, "replay_count": 0},
+    "temperature": {
+        "gpu_c": 33,
+        "margin_c": NA,
+        "memory_c": NA,
+        "slowdown_tlimit_c": NA,
+        "max_operating_tlimit_c": NA,
+        "shutdown_c": 96,
+        "slowdown_c": 93,
+        "max_operating_c": 85,
+        "memory_max_c": NA,
+    },
+    "power": {"limit_w": 70.0, "requested_w": 70.0, "default_w": 70.0, "max_w": 70.0, "draw_w": 33.51},
+    "nvlink": {"count": NA},
+    "fabric": {"state": NA},
+}
+GEFORCE: Facts = {
+    **T4,
+    "name": "NVIDIA GeForce RTX 4090",
+    "virtualization_mode": "none",
+    "ecc": {"current": False, "pending": False, "volatile": dict.fromkeys(H100["ecc"]["volatile"], NA)},
+    "retired_pages": H100["retired_pages"],
+    "pcie": {"generation": 1, "generation_max": 4, "width": 16, "width_max": 16, "replay_count": 0},
+    "temperature": {**H100["temperature"], "memory_c": NA, "memory_max_tlimit_c": NA},
+    "performance_state": "P8",
+    "persistence": False,
+}
+MACHINES: t.Dict[str, t.Tuple[Facts, int]] = {"8x H100": (H100, 8), "T4": (T4, 1), "GeForce": (GEFORCE, 2)}
+
+
+def host(machine: str, *changes: t.Tuple[str, t.Any]) -> Facts:
+    """An Observation of a machine. A change is ``path`` for every GPU or ``2.path`` for one, and its value."""
+    facts, count = MACHINES[machine]
+    gpus = []
+    for index in range(count):
+        one = copy.deepcopy(facts)
+        one.update(index=index, uuid=f"GPU-{index}", pci_address=f"0000:{index + 16:02x}:00.0", state="ok")
+        gpus.append(one)
+    switched = "nvlink" in facts and facts["nvlink"]["count"] != NA
+    observed = {
+        "host": {"virtualization": "none"},
+        "pci": [{"role": "gpu", "address": one["pci_address"]} for one in gpus]
+        + ([{"role": "nvswitch", "address": "0000:05:00.0"}] * 4 if switched else []),
+        "driver": {"version": "580.105.08"},
+        "nvml": {"state": "ok", "driver_version": "580.105.08"},
+        "gpus": gpus,
+    }
+    for path, value in changes:
+        if path.startswith("host."):
+            observed["host"][path[5:]] = value  # type: ignore[index]
+            continue
+        number, _dot, rest = path.partition(".")
+        for one in [gpus[int(number)]] if number.isdigit() else gpus:
+            place = one
+            *folders, name = (rest if number.isdigit() else path).split(".")
+            for folder in folders:
+                place = place.setdefault(folder, {})
+            if value is GONE:
+                place.pop(name, None)
+            else:
+                place[name] = value
+    return observed
+
+
+def states(observed: Facts) -> t.Dict[str, str]:
+    """The worst state of each check."""
+    order = ("not_applicable", "ok", "warn", "unknown", "fail")
+    worst: t.Dict[str, str] = {}
+    for finding in registry.judge(observed):
+        worst[finding.check] = max(worst.get(finding.check, order[0]), finding.state, key=order.index)
+    return worst
+
+
+#: machine, changes, check, state, action
+CASES: t.List[t.Tuple[str, t.List[t.Tuple[str, t.Any]], str, str, str]] = [
+    # Memory.
+    ("8x H100", [("3.ecc.volatile.dram_uncorrected", 1)], "ecc-uncorrected", "fail", "reset GPU"),
+    ("8x H100", [("3.ecc.volatile.sram_uncorrected", 1)], "ecc-uncorrected", "fail", "reset GPU"),
+    ("8x H100", [("ecc.volatile.dram_corrected", 9999)], "ecc-uncorrected", "ok", "none"),
+    ("8x H100", [("3.ecc.volatile.dram_uncorrected", None)], "ecc-uncorrected", "unknown", "reset GPU"),
+    (
+        "8x H100",
+        [("3.ecc.volatile", dict.fromkeys(H100["ecc"]["volatile"], NA))],
+        "ecc-uncorrected",
+        "unknown",
+        "reset GPU",
+    ),
+    ("8x H100", [("3.ecc.volatile", {}), ("3.ecc.current", None)], "ecc-uncorrected", "unknown", "reset GPU"),
+    ("8x H100", [("ecc", {})], "ecc-uncorrected", "not_applicable", "none"),
+    ("GeForce", [], "ecc-uncorrected", "not_applicable", "none"),
+    ("8x H100", [("1.ecc.volatile.dram_corrected", 20_000_001)], "ecc-corrected", "warn", "none"),
+    ("8x H100", [("1.ecc.volatile.sram_corrected", 10_001)], "ecc-corrected", "warn", "none"),
+    ("8x H100", [("1.ecc.volatile.dram_corrected", 20_000_000)], "ecc-corrected", "ok", "none"),
+    ("8x H100", [("1.ecc.aggregate.sram_uncorrected", 5)], "ecc-sram-lifetime", "warn", "none"),
+    ("8x H100", [("1.ecc.aggregate.sram_uncorrected", 4)], "ecc-sram-lifetime", "ok", "none"),
+    ("8x H100", [("1.ecc.sram_threshold_exceeded", True)], "ecc-sram-threshold", "fail", "replace"),
+    ("T4", [], "ecc-sram-threshold", "not_applicable", "none"),
+    ("T4", [("ecc.sram_threshold_exceeded", None)], "ecc-sram-threshold", "unknown", "drain and inspect"),
+    ("8x H100", [("1.ecc.unrepairable_memory", True)], "memory-unrepairable", "fail", "replace"),
+    ("8x H100", [], "memory-unrepairable", "not_applicable", "none"),
+    ("8x H100", [("1.ecc.channel_repair_pending", True)], "memory-repair-pending", "fail", "reset GPU"),
+    ("8x H100", [("1.ecc.tpc_repair_pending", True)], "memory-repair-pending", "fail", "reset GPU"),
+    ("8x H100", [("1.ecc.tpc_repair_pending", None)], "memory-repair-pending", "unknown", "drain and inspect"),
+    ("8x H100", [("1.ecc.current", False), ("1.ecc.pending", False)], "ecc-mode", "fail", "fix configuration"),
+    ("8x H100", [("1.ecc.current", False)], "ecc-mode", "fail", "reset GPU"),
+    ("8x H100", [("1.ecc.pending", False)], "ecc-mode", "warn", "fix configuration"),
+    ("8x H100", [("1.ecc.current", None)], "ecc-mode", "unknown", "drain and inspect"),
+    ("GeForce", [], "ecc-mode", "not_applicable", "none"),
+    ("T4", [("virtualization_mode", "vgpu"), ("ecc.current", False)], "ecc-mode", "not_applicable", "none"),
+    ("8x H100", [("1.remapped_rows.pending", True)], "row-remap-pending", "fail", "reset GPU"),
+    ("8x H100", [("1.remapped_rows.pending", None)], "row-remap-pending", "unknown", "drain and inspect"),
+    ("T4", [], "row-remap-pending", "not_applicable", "none"),
+    ("8x H100", [("1.remapped_rows.failure", True)], "row-remap-failure", "fail", "replace"),
+    ("8x H100", [("1.remapped_rows.uncorrected", 512)], "row-remap-count", "fail", "replace"),
+    ("8x H100", [("1.remapped_rows.uncorrected", 511)], "row-remap-count", "ok", "none"),
+    ("T4", [("retired_pages.pending", True)], "retired-pages-pending", "fail", "reset GPU"),
+    (
+        "T4",
+        [("retired_pages.single_bit", 40), ("retired_pages.double_bit", 23)],
+        "retired-pages-count",
+        "fail",
+        "replace",
+    ),
+    ("T4", [("retired_pages.double_bit", 16)], "retired-pages-count", "warn", "none"),
+    ("T4", [("retired_pages.single_bit", 62)], "retired-pages-count", "ok", "none"),
+    ("8x H100", [], "retired-pages-count", "not_applicable", "none"),
+    ("8x H100", [("1.recovery_action", "reset")], "gpu-recovery-action", "fail", "reset GPU"),
+    ("8x H100", [("1.recovery_action", "reboot")], "gpu-recovery-action", "fail", "reboot"),
+    ("8x H100", [("1.recovery_action", "drain_p2p")], "gpu-recovery-action", "fail", "drain and inspect"),
+    ("8x H100", [("1.recovery_action", "action 12")], "gpu-recovery-action", "fail", "drain and inspect"),
+    ("T4", [("recovery_action", GONE)], "gpu-recovery-action", "not_applicable", "none"),
+]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_healthy_machine_has_nothing_to_explain(machine: str) -> None:
+    findings = registry.judge(host(machine))
+    assert {finding.check for finding in findings} == {check.name for check in registry.CHECKS}
+    loud = {finding.check for finding in findings if finding.state not in ("ok", "not_applicable")}
+    # GeForce cards come without the daemon that keeps the driver loaded: a warning that says what to do.
+    assert loud == set()
+    assert _finding.fold(findings) == _finding.READY
+
+
+@pytest.mark.parametrize(("machine", "changes", "check", "state", "action"), CASES)
+def test_case(machine: str, changes: t.List[t.Tuple[str, t.Any]], check: str, state: str, action: str) -> None:
+    observed = host(machine, *changes)
+    assert states(observed).get(check) == state
+    assert {one.action for one in registry.judge(observed) if one.check == check} == {action}
+
+
+def test_every_check_has_its_cases() -> None:
+    assert {check for _machine, _changes, check, _state, _action in CASES} >= {one.name for one in registry.CHECKS}
+
+
+def test_a_gpu_that_does_not_answer_is_left_to_gpu_count() -> None:
+    observed = host("8x H100", ("3.state", "lost"), ("3.remapped_rows.pending", True))
+    assert states(observed)["row-remap-pending"] == "ok"
+    assert registry.judge({**observed, "gpus": []}) == []
+
+
+@pytest.mark.parametrize("check", registry.CHECKS, ids=lambda check: str(check.name))
+def test_what_is_not_told_is_never_ok(check: gpu.Check) -> None:
+    """Of a GPU that tells nothing, and of one that tells only errors."""
+    nothing = {"index": 0, "uuid": "GPU-0", "pci_address": "0000:1b:00.0", "state": "ok"}
+    frame = {"host": {"virtualization": "none"}, "pci": [], "nvml": {}, "driver": {}}
+    blank = {key: _blank(value) for key, value in H100.items()}
+    for facts in (nothing, {**blank, **nothing}):
+        (finding,) = check.findings({**frame, "gpus": [facts]})
+        assert finding.state in ("not_applicable", "unknown")
+
+
+def _blank(value: t.Any) -> t.Any:
+    return {key: _blank(inner) for key, inner in value.items()} if isinstance(value, dict) else None
+
+
+@pytest.mark.parametrize("check", registry.CHECKS, ids=lambda check: str(check.name))
+def test_every_check_says_what_it_means(check: gpu.Check) -> None:
+    assert check.judge.__doc__ and len(check.judge.__doc__) > 40
+    assert check.policy in _finding.POLICIES
+
+
+#: Captures of real machines; see tests/unit/module_utils/_probe/test_smi.py.
+SAMPLES = Path(os.environ.get("GPUFLEET_SAMPLES") or Path(__file__).resolve().parents[5] / "shared" / "samples")
+
+
+@pytest.mark.parametrize("name", ["a100.xml", "h100.xml", "t4.xml"])
+def test_a_healthy_capture(name: str) -> None:
+    path = SAMPLES / "nvidia-smi-xml" / name
+    if not path.exists():
+        pytest.skip(f"{path} is not there (GPUFLEET_SAMPLES names the folder)")
+    seen = smi.parse(path.read_text(encoding="utf-8"))
+    observed = {"host": {"virtualization": "none"}, "pci": [], "driver": {}, **seen}
+    assert {one.check for one in registry.judge(observed) if one.state not in ("ok", "not_applicable")} == set()
+
+
+def test_a_capture_with_errors() -> None:
+    path = SAMPLES / "nvidia-smi-xml" / "mock-gb200-ecc-injected.xml"
+    if not path.exists():
+        pytest.skip(f"{path} is not there (GPUFLEET_SAMPLES names the folder)")
+    seen = smi.parse(path.read_text(encoding="utf-8"))
+    found = states({"host": {"virtualization": "none"}, "pci": [], "driver": {}, **seen})
+    assert (found["ecc-uncorrected"], found["row-remap-failure"]) == ("fail", "fail")
