@@ -128,6 +128,17 @@ def _be_child(work: t.Callable[[int], None], write: int, alarm: int, keep: t.Opt
         os._exit(status)
 
 
+def _lock(descriptor: int) -> bool:
+    """Whether the lock could be had at once."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+        return False
+    return True
+
+
 class Lock:
     """At most one probe of the driver at a time on a host, a stuck one included.
 
@@ -150,7 +161,7 @@ class Lock:
             return self
         holder = b""
         deadline = time.monotonic() + self._limit
-        while not self._try():
+        while not _lock(self.descriptor):
             now = os.pread(self.descriptor, 200, 0)
             if now != holder:
                 # Another one's turn: it gets its time too.
@@ -160,16 +171,6 @@ class Lock:
                 raise Stuck(f"a probe still waits for the driver ({holder.decode('utf-8', 'replace').strip()})")
             time.sleep(0.02)
         return self
-
-    def _try(self) -> bool:
-        assert self.descriptor is not None
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-            return False
-        return True
 
     def note(self, pid: int) -> None:
         """Who holds it, for the others to name."""
