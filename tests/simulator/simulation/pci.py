@@ -156,7 +156,9 @@ def _nic(values: Values, nic: int) -> Device:
                   **_place(values[f"{prefix}/numa_node"], values[f"{prefix}/cpus"]),
                   **dict.fromkeys(("current_link_speed", "max_link_speed"), speed),
                   **dict.fromkeys(("current_link_width", "max_link_width"), "16")}  # fmt: skip
-    return Device(values[f"{prefix}/address"], (), attributes, "mlx5_core")
+    # Its port of the switch is set as that of the GPU beside it.
+    acs = int(values.get(f"gpu/{nic}/sim/acs", "0"), 0)
+    return Device(values[f"{prefix}/address"], (), attributes, "mlx5_core", acs=acs)
 
 
 def _bridge(address: str, below: Device, depth: int) -> Device:
