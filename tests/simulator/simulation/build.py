@@ -24,6 +24,8 @@ from simulation import host, pci
 from simulation.scenario import ScenarioError, Values, first_step, text_of
 
 HERE = Path(__file__).resolve().parent.parent
+#: The commands are source here and become programs in the folder that is made.
+SHEBANG = "#!/usr/bin/env python3\n"
 FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
 #: The driver branch that brought a function; older ones lack it. Source: the first nvml.h that has it in the history of
 #: NVIDIA/go-nvml (CUDA 11.6 came with driver 510, 11.7 with 515, 12.0 with 525, 12.2 with 535, 12.3 with 545, 12.4 with
@@ -143,7 +145,7 @@ def make(
     names = ["nvidia-smi", "gpusim-set", "gpusim-stuck", *(["dmesg", "journalctl"] if kernel_log is not None else ())]
     for name in names:
         text = (HERE / "bin" / name.replace("journalctl", "dmesg")).read_text()
-        (folder / "bin" / name).write_text(text.replace('FOLDER = ""', f'FOLDER = "{at or folder}"'))
+        (folder / "bin" / name).write_text(SHEBANG + text.replace('FOLDER = ""', f'FOLDER = "{at or folder}"'))
         (folder / "bin" / name).chmod(0o755)
     host.write(values, folder, kernel_log)
 
