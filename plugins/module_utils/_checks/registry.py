@@ -7,11 +7,29 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import memory
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import (
+    clocks,
+    fabric,
+    links,
+    memory,
+    modes,
+    nvlink,
+    power,
+    thermal,
+)
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks.gpu import Check, Observation
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
 
-CHECKS: t.Tuple[Check, ...] = (*memory.CHECKS,)
+CHECKS: t.Tuple[Check, ...] = (
+    *memory.CHECKS,
+    *links.CHECKS,
+    *nvlink.CHECKS,
+    *fabric.CHECKS,
+    *thermal.CHECKS,
+    *power.CHECKS,
+    *clocks.CHECKS,
+    *modes.CHECKS,
+)
 
 
 def judge(observed: Observation) -> t.List[Finding]:

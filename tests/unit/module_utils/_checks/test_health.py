@@ -123,7 +123,21 @@ GEFORCE: Facts = {
     "performance_state": "P8",
     "persistence": False,
 }
-MACHINES: t.Dict[str, t.Tuple[Facts, int]] = {"8x H100": (H100, 8), "T4": (T4, 1), "GeForce": (GEFORCE, 2)}
+#: Pairs of cards with a bridge; two GPUs of a board that a virtual machine was given.
+BRIDGED: Facts = {
+    **H100,
+    "name": "NVIDIA H100 NVL",
+    "nvlink": {**H100["nvlink"], "active": 12, "inactive_links": [12, 13, 14, 15, 16, 17]},
+    "fabric": {"state": NA},
+}
+PART: Facts = {**H100, "virtualization_mode": "pass_through"}
+MACHINES: t.Dict[str, t.Tuple[Facts, int]] = {
+    "8x H100": (H100, 8),
+    "T4": (T4, 1),
+    "GeForce": (GEFORCE, 2),
+    "bridged cards": (BRIDGED, 4),
+    "part of a board": (PART, 2),
+}
 
 
 def host(machine: str, *changes: t.Tuple[str, t.Any]) -> Facts:
@@ -134,9 +148,9 @@ def host(machine: str, *changes: t.Tuple[str, t.Any]) -> Facts:
         one = copy.deepcopy(facts)
         one.update(index=index, uuid=f"GPU-{index}", pci_address=f"0000:{index + 16:02x}:00.0", state="ok")
         gpus.append(one)
-    switched = "nvlink" in facts and facts["nvlink"]["count"] != NA
+    switched = machine == "8x H100"
     observed = {
-        "host": {"virtualization": "none"},
+        "host": {"virtualization": "kvm" if machine == "part of a board" else "none"},
         "pci": [{"role": "gpu", "address": one["pci_address"]} for one in gpus]
         + ([{"role": "nvswitch", "address": "0000:05:00.0"}] * 4 if switched else []),
         "driver": {"version": "580.105.08"},
@@ -146,6 +160,9 @@ def host(machine: str, *changes: t.Tuple[str, t.Any]) -> Facts:
     for path, value in changes:
         if path.startswith("host."):
             observed["host"][path[5:]] = value  # type: ignore[index]
+            continue
+        if path == "nvml.p2p_read":
+            observed["nvml"][path[5:]] = [[value] * count for _row in gpus]
             continue
         number, _dot, rest = path.partition(".")
         for one in [gpus[int(number)]] if number.isdigit() else gpus:
@@ -227,6 +244,134 @@ CASES: t.List[t.Tuple[str, t.List[t.Tuple[str, t.Any]], str, str, str]] = [
     ("8x H100", [("1.recovery_action", "drain_p2p")], "gpu-recovery-action", "fail", "drain and inspect"),
     ("8x H100", [("1.recovery_action", "action 12")], "gpu-recovery-action", "fail", "drain and inspect"),
     ("T4", [("recovery_action", GONE)], "gpu-recovery-action", "not_applicable", "none"),
+    # PCIe.
+    ("8x H100", [("2.pcie.width", 8)], "pcie-width", "fail", "drain and inspect"),
+    ("8x H100", [("2.pcie.width", 63)], "pcie-width", "fail", "drain and inspect"),
+    ("8x H100", [("2.pcie.width", None)], "pcie-width", "unknown", "drain and inspect"),
+    ("8x H100", [("pcie.width", 8)], "pcie-width", "ok", "none"),
+    ("T4", [], "pcie-width", "ok", "none"),
+    ("T4", [("virtualization_mode", "none")], "pcie-width", "warn", "none"),
+    ("T4", [("virtualization_mode", "none"), ("host.virtualization", "kvm")], "pcie-width", "ok", "none"),
+    ("GeForce", [], "pcie-generation", "ok", "none"),
+    (
+        "GeForce",
+        [("0.clocks_event_reasons", []), ("0.performance_state", "P2")],
+        "pcie-generation",
+        "warn",
+        "drain and inspect",
+    ),
+    ("GeForce", [("0.clocks_event_reasons", [])], "pcie-generation", "ok", "none"),
+    ("GeForce", [("clocks_event_reasons", NA)], "pcie-generation", "ok", "none"),
+    # NVLink.
+    ("8x H100", [("2.nvlink.active", 17), ("2.nvlink.inactive_links", [5])], "nvlink-links", "fail", ""),
+    ("8x H100", [("nvlink.active", 15), ("nvlink.inactive_links", [1, 2, 3])], "nvlink-links", "fail", ""),
+    ("8x H100", [("nvlink.active", 0)], "nvlink-links", "fail", "drain and inspect"),
+    ("8x H100", [("2.nvlink.active", None)], "nvlink-links", "unknown", "drain and inspect"),
+    ("8x H100", [("name", "NVIDIA H800"), ("nvlink.active", 8)], "nvlink-links", "ok", "none"),
+    ("8x H100", [("name", "NVIDIA H800"), ("nvlink.active", 8), ("1.nvlink.active", 7)], "nvlink-links", "fail", ""),
+    ("T4", [], "nvlink-links", "not_applicable", "none"),
+    ("bridged cards", [], "nvlink-links", "ok", "none"),
+    ("bridged cards", [("nvlink.active", 0)], "nvlink-links", "not_applicable", "none"),
+    ("bridged cards", [("0.nvlink.active", 0), ("1.nvlink.active", 0)], "nvlink-links", "ok", "none"),
+    ("bridged cards", [("0.nvlink.active", 11), ("1.nvlink.active", 11)], "nvlink-links", "warn", ""),
+    ("part of a board", [("nvlink.active", 6)], "nvlink-links", "ok", "none"),
+    ("part of a board", [("0.nvlink.active", 5)], "nvlink-links", "warn", "drain and inspect"),
+    ("8x H100", [("2.nvlink.speed_mbps", 20000)], "nvlink-speed", "fail", "drain and inspect"),
+    ("bridged cards", [("0.nvlink.speed_mbps", 0), ("0.nvlink.active", 0)], "nvlink-speed", "ok", "none"),
+    ("T4", [], "nvlink-speed", "not_applicable", "none"),
+    ("8x H100", [("2.nvlink.errors.recovery", 1)], "nvlink-errors", "warn", "none"),
+    ("8x H100", [("2.nvlink.errors.replay", 1)], "nvlink-errors", "warn", "none"),
+    ("8x H100", [("2.nvlink.errors.crc_flit", 7)], "nvlink-errors", "ok", "none"),
+    ("8x H100", [("2.nvlink.errors.replay", None)], "nvlink-errors", "unknown", "drain and inspect"),
+    ("8x H100", [("nvlink.errors", {"replay": NA, "recovery": NA})], "nvlink-errors", "not_applicable", "none"),
+    ("8x H100", [("nvml.p2p_read", "ok")], "peer-access", "ok", "none"),
+    ("8x H100", [("nvml.p2p_read", "chipset_not_supported")], "peer-access", "fail", "drain and inspect"),
+    ("bridged cards", [("nvml.p2p_read", "disabled_by_regkey")], "peer-access", "warn", "drain and inspect"),
+    ("8x H100", [("nvml.p2p_read", None)], "peer-access", "unknown", "drain and inspect"),
+    ("8x H100", [], "peer-access", "not_applicable", "none"),
+    ("GeForce", [("nvml.p2p_read", "chipset_not_supported")], "peer-access", "not_applicable", "none"),
+    # The fabric.
+    ("8x H100", [("2.fabric.state", "not_started")], "fabric-state", "fail", "fix configuration"),
+    ("8x H100", [("2.fabric.state", "in_progress")], "fabric-state", "unknown", "fix configuration"),
+    ("8x H100", [("2.fabric.status", "error 999")], "fabric-state", "fail", "fix configuration"),
+    ("8x H100", [("2.fabric.status", None)], "fabric-state", "unknown", "drain and inspect"),
+    ("8x H100", [("fabric", {"state": None})], "fabric-state", "unknown", "drain and inspect"),
+    ("T4", [("fabric", {"state": "not_started"})], "fabric-state", "not_applicable", "none"),
+    ("T4", [], "fabric-state", "not_applicable", "none"),
+    ("8x H100", [], "fabric-health", "not_applicable", "none"),
+    ("8x H100", [("fabric.health.degraded_bandwidth", False)], "fabric-health", "ok", "none"),
+    ("8x H100", [("2.fabric.health.degraded_bandwidth", True)], "fabric-health", "fail", "drain and inspect"),
+    ("8x H100", [("2.fabric.health.route_unhealthy", True)], "fabric-health", "fail", "drain and inspect"),
+    ("8x H100", [("2.fabric.health.route_recovery", True)], "fabric-health", "unknown", "none"),
+    ("8x H100", [("2.fabric.health.access_timeout_recovery", True)], "fabric-health", "unknown", "none"),
+    (
+        "8x H100",
+        [("2.fabric.health.route_recovery", True), ("2.fabric.health.degraded_bandwidth", True)],
+        "fabric-health",
+        "fail",
+        "drain and inspect",
+    ),
+    (
+        "8x H100",
+        [("2.fabric.health.incorrect_configuration", "no_partition")],
+        "fabric-health",
+        "fail",
+        "fix configuration",
+    ),
+    ("8x H100", [("2.fabric.health.summary", "limited_capacity")], "fabric-health", "fail", "drain and inspect"),
+    ("8x H100", [("2.fabric.health.summary", None)], "fabric-health", "unknown", "drain and inspect"),
+    ("8x H100", [("2.fabric.clique_id", 7)], "fabric-clique", "fail", "fix configuration"),
+    ("T4", [], "fabric-clique", "not_applicable", "none"),
+    # Heat.
+    ("8x H100", [("2.temperature.margin_c", -2)], "gpu-temperature", "fail", "ask facility"),
+    ("8x H100", [("2.temperature.margin_c", 0)], "gpu-temperature", "warn", "ask facility"),
+    ("8x H100", [("2.temperature.margin_c", 1)], "gpu-temperature", "ok", "none"),
+    ("8x H100", [("2.temperature.margin_c", None)], "gpu-temperature", "unknown", "drain and inspect"),
+    ("8x H100", [("temperature.margin_c", GONE)], "gpu-temperature", "not_applicable", "none"),
+    ("T4", [("temperature.gpu_c", 93)], "gpu-temperature", "fail", "ask facility"),
+    ("T4", [("temperature.gpu_c", 85)], "gpu-temperature", "warn", "ask facility"),
+    ("T4", [("temperature.gpu_c", 84)], "gpu-temperature", "ok", "none"),
+    ("T4", [("temperature.gpu_c", None)], "gpu-temperature", "unknown", "drain and inspect"),
+    ("T4", [("temperature.slowdown_c", None)], "gpu-temperature", "unknown", "drain and inspect"),
+    ("T4", [("temperature.slowdown_c", NA)], "gpu-temperature", "not_applicable", "none"),
+    (
+        "8x H100",
+        [("2.temperature.memory_c", 96), ("temperature.memory_max_c", 95)],
+        "memory-temperature",
+        "fail",
+        "ask facility",
+    ),
+    ("8x H100", [("temperature.memory_max_c", 95)], "memory-temperature", "ok", "none"),
+    ("8x H100", [], "memory-temperature", "not_applicable", "none"),
+    # Power.
+    ("8x H100", [("power.limit_w", 600.0), ("power.requested_w", 600.0)], "power-limit", "warn", "fix configuration"),
+    ("8x H100", [("2.power.limit_w", 600.0)], "power-limit", "warn", "ask facility"),
+    ("8x H100", [("2.power.limit_w", None)], "power-limit", "unknown", "drain and inspect"),
+    ("8x H100", [("power.limit_w", 699.5)], "power-limit", "ok", "none"),
+    ("8x H100", [("2.clocks_event_reasons", ["hw_slowdown", "hw_power_brake_slowdown"])], "power-brake", "fail", ""),
+    ("8x H100", [("2.power.draw_w", None)], "power-readable", "unknown", "drain and inspect"),
+    ("8x H100", [("persistence", False)], "persistence", "warn", "fix configuration"),
+    # Clocks.
+    ("8x H100", [("2.clocks_event_reasons", ["hw_slowdown", "hw_thermal_slowdown"])], "clocks-thermal", "fail", ""),
+    ("8x H100", [("2.clocks_event_reasons", ["sw_thermal_slowdown"])], "clocks-thermal", "warn", "ask facility"),
+    ("8x H100", [("2.clocks_event_reasons", None)], "clocks-thermal", "unknown", "drain and inspect"),
+    ("8x H100", [("2.clocks_event_reasons", ["hw_slowdown"])], "clocks-hw-slowdown", "fail", "drain and inspect"),
+    ("8x H100", [("2.clocks_event_reasons", ["gpu_idle", "hw_slowdown"])], "clocks-hw-slowdown", "warn", "none"),
+    ("8x H100", [("2.clocks_event_reasons", ["hw_slowdown", "hw_thermal_slowdown"])], "clocks-hw-slowdown", "ok", ""),
+    ("8x H100", [("2.clocks_event_reasons", ["sync_boost"])], "clocks-sync-boost", "warn", "fix configuration"),
+    ("8x H100", [("clocks_event_reasons", ["sw_power_cap"])], "clocks-hw-slowdown", "ok", "none"),
+    ("8x H100", [("clocks_event_reasons", ["applications_clocks_setting"])], "clocks-thermal", "ok", "none"),
+    # Modes.
+    ("T4", [("vgpu_license", "unlicensed"), ("virtualization_mode", "vgpu")], "vgpu-license", "fail", "ask facility"),
+    ("T4", [("vgpu_license", "licensed"), ("virtualization_mode", "vgpu")], "vgpu-license", "ok", "none"),
+    ("T4", [], "vgpu-license", "not_applicable", "none"),
+    ("8x H100", [("2.compute_mode", "prohibited")], "compute-mode", "fail", "fix configuration"),
+    ("8x H100", [("2.compute_mode", "exclusive_process")], "compute-mode", "warn", "fix configuration"),
+    ("8x H100", [("2.mig", {"current": True, "pending": True})], "mig-mode", "fail", "fix configuration"),
+    ("8x H100", [("mig", {"current": True, "pending": True})], "mig-mode", "warn", "fix configuration"),
+    ("8x H100", [("2.mig.pending", True)], "mig-mode", "warn", "reset GPU"),
+    ("8x H100", [("2.vbios", "96.00.89.00.01")], "vbios-alike", "warn", "fix configuration"),
+    ("GeForce", [("1.vbios", "95.02.18.80.99")], "vbios-alike", "ok", "none"),
 ]
 
 
@@ -235,8 +380,8 @@ def test_a_healthy_machine_has_nothing_to_explain(machine: str) -> None:
     findings = registry.judge(host(machine))
     assert {finding.check for finding in findings} == {check.name for check in registry.CHECKS}
     loud = {finding.check for finding in findings if finding.state not in ("ok", "not_applicable")}
-    # GeForce cards come without the daemon that keeps the driver loaded: a warning that says what to do.
-    assert loud == set()
+    # Consumer cards come without the daemon that keeps the driver loaded: a warning that says what to do.
+    assert loud == ({"persistence"} if machine == "GeForce" else set())
     assert _finding.fold(findings) == _finding.READY
 
 
@@ -244,7 +389,8 @@ def test_a_healthy_machine_has_nothing_to_explain(machine: str) -> None:
 def test_case(machine: str, changes: t.List[t.Tuple[str, t.Any]], check: str, state: str, action: str) -> None:
     observed = host(machine, *changes)
     assert states(observed).get(check) == state
-    assert {one.action for one in registry.judge(observed) if one.check == check} == {action}
+    if action:
+        assert {one.action for one in registry.judge(observed) if one.check == check} == {action}
 
 
 def test_every_check_has_its_cases() -> None:
