@@ -191,6 +191,7 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
         system=host["os"]["id"],
         codename=_codename(runner),
         arch=DEBIAN_ARCHES.get(host["arch"], host["arch"]),
+        installed=seen["library_version"],
         image=image,
         proceed_when_busy=given["when_busy"] == "proceed",
         repository=_repository(given, part),

@@ -187,9 +187,12 @@ class Apt:
         argv = ["apt-get", *self.options(), "--simulate", *_CHANGE, "install", *names]
         return parse_simulation(self._must(self.runner.run(argv, limit=120), "apt-get install").out)
 
-    def change(self, names: t.Sequence[str]) -> Result:
-        """Install ``name=version``, or remove ``name-``, in one transaction. The caller judges the Result."""
-        argv = ["apt-get", *self.options(), "--quiet", *_CHANGE, "install", *names]
+    def change(self, names: t.Sequence[str], purge: bool = False) -> Result:
+        """Install ``name=version``, or remove ``name-``, in one transaction. The caller judges the Result.
+
+        ``purge``: what goes leaves no settings either.
+        """
+        argv = ["apt-get", *self.options(), "--quiet", *_CHANGE, *(["--purge"] if purge else []), "install", *names]
         return self.runner.run(argv, limit=self.limit)
 
     def purge(self, names: t.Sequence[str]) -> None:

@@ -57,13 +57,15 @@ CHANGES = ("install", "upgrade", "downgrade")
 
 @dataclass
 class Task:
-    """What is asked. ``plan`` is the plan's part ``driver``; ``image`` means that no kernel of this host runs here."""
+    """What is asked. ``plan`` is the plan's part ``driver``; ``installed`` is the version of the driver's
+    libraries now; ``image`` means that no kernel of this host runs here."""
 
     plan: t.Mapping[str, t.Any]
     running: str
     system: str
     codename: str
     arch: str
+    installed: str = ""
     image: bool = False
     proceed_when_busy: bool = False
     repository: t.Optional[Repository] = None
@@ -85,7 +87,7 @@ class Stop(Exception):
     """The change may not or cannot be made; carries the Finding that says why."""
 
     def __init__(self, finding: Finding) -> None:
-        super().__init__(f"{finding.check}: {finding.found}; needed: {finding.expected}. {finding.reason}".rstrip(". "))
+        super().__init__(f"{finding.check}: {finding.found}; needed: {finding.expected}; {finding.reason}".rstrip("; "))
         self.finding = finding
 
 
@@ -104,7 +106,7 @@ class Change:
             self._add_sources()
             self.apt.update()
             version, names = self._versions()
-            names += self._headers(before)
+            names += self._left_over(before, version, names) + self._headers(before)
             self._pin(version)
             planned = self.apt.simulate(names)
             self._judge_removals(planned.remove)
@@ -224,6 +226,22 @@ class Change:
             names.append(exact)
         return version, names
 
+    def _left_over(self, before: t.Mapping[str, Package], version: str, names: t.Sequence[str]) -> t.List[str]:
+        """What the old driver would leave behind: its packages come along, or go where the new one has none of them."""
+        wanted = {name.split("=")[0] for name in names}
+        known = record.read(self.runner)
+        asked = set(known.packages) - wanted if known else set()
+        olds = {known.version if known else "", self.task.installed} - {"", version}
+        stale = [item for old in olds for item in driver_packages(before, old)]
+        stale = [item for item in stale if item.name.split(":")[0] not in wanted | asked]
+        available = self.apt.versions(item.name.split(":")[0] for item in stale)
+        moved = []
+        for item in stale:
+            name = item.name.split(":")[0]
+            exact = choose(f"{name}={version}-*", available)
+            moved.append(exact or f"{name}-")
+        return moved + [f"{name}-" for name in sorted(asked) if name in before]
+
     def _targets(self) -> t.List[str]:
         return kernels.targets(self.runner, self.task.running, self.task.image)
 
@@ -298,7 +316,7 @@ class Change:
             elif old is not None and old.version != package.version and _OURS_TO_REMOVE.search(name):
                 back.append(f"{name}={old.version}")
         if back:
-            result = self.apt.change(back)
+            result = self.apt.change(back, purge=True)
             if result.problem:
                 self.apt.repair()
         self.apt.hold([name for name, package in before.items() if package.held])

@@ -75,9 +75,9 @@ def module_file(runner: Runner, kernel: str) -> t.Optional[str]:
     """The file that holds the nvidia module for this kernel, None where there is none."""
     folder = f"/lib/modules/{kernel}"
     dependencies = runner.read(f"{folder}/modules.dep") or ""
-    # Debian names it nvidia-current; a compressed one ends in .xz, .zst or .gz.
+    # Debian names it nvidia-current or nvidia-current-open; a compressed one ends in .xz, .zst or .gz.
     match = re.search(
-        r"^(\S*/nvidia(?:-current|-tesla[\w-]*|-legacy[\w-]*)?\.ko(?:\.\w+)?):", dependencies, re.MULTILINE
+        r"^(\S*/nvidia(?:-current|-tesla(?:-\d+)?|-legacy-\d+xx)?(?:-open)?\.ko(?:\.\w+)?):", dependencies, re.MULTILINE
     )
     if match is None:
         return None

@@ -23,6 +23,9 @@ OLDEST_PYTHON = (3, 8)
 RESULTS = (
     "plan_observed",
     "driver_result",
+    "cuda_result",
+    "cudnn_result",
+    "nccl_result",
     "pytorch_result",
     "verify_result",
     "gate_result",
