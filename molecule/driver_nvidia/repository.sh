@@ -34,6 +34,8 @@ module() { # version
 MODULE_LICENSE("Dual MIT/GPL");
 MODULE_VERSION("$version");
 C
+    # As on Debian 13: a kernel whose interface this release does not know.
+    [[ $version != 590.* ]] || echo 'int test(void) { return pci_resize_resource(); }' >>"$source/nvidia.c"
     echo 'obj-m := nvidia.o' >"$source/Makefile"
     cat >"$source/dkms.conf" <<C
 PACKAGE_NAME="nvidia"
