@@ -58,7 +58,12 @@ for version in 570.124.06-1 570.133.20-1 580.95.05-1 580.105.08-1 590.48.01-1; d
     module $version
     package nvidia-driver-cuda $version "libcuda1 (= $version), libnvidia-ml1 (= $version)"
     package nvidia-persistenced $version
-    package nvidia-fabricmanager $version
+    manager=nvidia-fabricmanager
+    [[ $version == 590.* ]] || manager=nvidia-fabricmanager-${version%%.*}
+    mkdir -p $tree/lib/systemd/system
+    printf '[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n' \
+        >$tree/lib/systemd/system/nvidia-fabricmanager.service
+    package $manager $version
     # The branch's meta package takes whatever version is the candidate, as NVIDIA's does of its libraries.
     package nvidia-open-${version%%.*} $version "nvidia-kernel-open-dkms, nvidia-driver-cuda"
     package nvidia-open $version "nvidia-kernel-open-dkms, nvidia-driver-cuda"

@@ -187,6 +187,7 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
         apt.prepare_scratch()
     task = driver.Task(
         plan=part,
+        fabric=(given["plan"].get("fabric_manager") or {}).get("packages") or [],
         running=platform.uname().release,
         system=host["os"]["id"],
         codename=_codename(runner),
@@ -240,12 +241,13 @@ def _kept(change: driver.Change, seen: t.Mapping[str, t.Any], known: t.Optional[
 
 def _needs_reboot(runner: Runner, outcome: driver.Outcome) -> bool:
     loaded = libraries.loaded_module(runner)["version"]
-    if not loaded and not runner.exists("/sys/module/nouveau"):
+    nouveau = runner.exists("/sys/module/nouveau")
+    if not loaded and not nouveau:
         runner.run(["modprobe", "nvidia"], limit=60)
         loaded = libraries.loaded_module(runner)["version"]
     if loaded == outcome.version:
         return False
-    outcome.findings.append(checks.reboot(loaded, outcome.version))
+    outcome.findings.append(checks.reboot(loaded, outcome.version, nouveau))
     return True
 
 

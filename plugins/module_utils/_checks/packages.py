@@ -68,14 +68,14 @@ def interrupted(left: t.Sequence[str]) -> Finding:
     )
 
 
-def not_available(plan: t.Mapping[str, t.Any], available: Available) -> Finding:
+def not_available(plan: t.Mapping[str, t.Any], wanted: t.Sequence[str], available: Available) -> Finding:
     """No source has the planned version: tell what they have."""
     offers = [f"{name} {', '.join(versions)}" for name, versions in sorted(available.items())]
     return Finding(
         "driver-not-available",
         "fail",
         found=f"the package sources of this host have {'; '.join(offers) or 'none of them'}",
-        expected=f"{', '.join(plan['packages'])} of driver {plan.get('version') or plan['branch']}",
+        expected=f"{', '.join(wanted)} of driver {plan.get('version') or plan['branch']}",
         action="fix configuration",
         reason="enable the source or its mirror, or wish for another branch with driver_policy",
     )
@@ -130,6 +130,18 @@ def module(kernel: str, version: str, built: t.Optional[BuiltModule], log: str, 
     )
 
 
+def boot_space(free: int, needed: int) -> Finding:
+    """A half-written initramfs is a host that does not start."""
+    return Finding(
+        "boot-space",
+        "fail",
+        found=f"{free >> 20} MiB free in /boot",
+        expected=f"{needed >> 20} MiB, for one more copy of the largest initramfs",
+        action="fix configuration",
+        reason="remove kernels that are not needed (apt-get autoremove --purge); nothing was changed",
+    )
+
+
 def package_run(problem: str) -> Finding:
     """apt or dnf ended otherwise than well."""
     return Finding(
@@ -158,12 +170,13 @@ def held(version: str, packages: t.Sequence[t.Tuple[str, bool]]) -> Finding:
     )
 
 
-def reboot(loaded: str, installed: str) -> Finding:
+def reboot(loaded: str, installed: str, nouveau: bool) -> Finding:
     """The new module is on disk and another one, or none, is loaded."""
+    nothing = "nouveau is loaded and holds the GPUs" if nouveau else "no nvidia module is loaded"
     return Finding(
         "driver-reboot",
         "fail",
-        found=f"module {loaded} is loaded" if loaded else "no nvidia module is loaded",
+        found=f"module {loaded} is loaded" if loaded else nothing,
         expected=f"module {installed} loaded",
         action="reboot",
         reason="set driver_reboot: true to let the role restart the host, or restart it and run again",

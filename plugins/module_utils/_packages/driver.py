@@ -52,15 +52,22 @@ RemainAfterExit=yes
 WantedBy=multi-user.target
 """
 
+#: Packages that have the driver's version or do not work, and the services among what a board may need.
+SAME_VERSION = ("nvidia-fabricmanager", "nvidia-imex")
+SERVICES = ("nvidia-fabricmanager.service", "nvidia-imex.service")
+UNIT_FOLDERS = ("/usr/lib/systemd/system", "/lib/systemd/system")
+
 CHANGES = ("install", "upgrade", "downgrade")
 
 
 @dataclass
 class Task:
-    """What is asked. ``plan`` is the plan's part ``driver``; ``installed`` is the version of the driver's
+    """What is asked. ``plan`` is the plan's part ``driver``, ``fabric`` the packages of its part ``fabric_manager``;
+    ``installed`` is the version of the driver's
     libraries now; ``image`` means that no kernel of this host runs here."""
 
     plan: t.Mapping[str, t.Any]
+    fabric: t.Sequence[str]
     running: str
     system: str
     codename: str
@@ -96,6 +103,7 @@ class Change:
 
     def __init__(self, task: Task, apt: Apt, users: t.Callable[[], t.Sequence[User]]) -> None:
         self.task, self.apt, self.runner, self.users = task, apt, apt.runner, users
+        self.asked: t.Tuple[str, ...] = ()
         self.files = Files(apt.runner, remember=not apt.scratch)
 
     def present(self) -> Outcome:
@@ -133,10 +141,10 @@ class Change:
         self.apt.hold(loose)
         self._keep_nouveau_out()
         self._make_nodes_at_boot()
+        self._start_with_the_host()
         known = record.read(self.runner)
-        asked = tuple(str(name).split("=")[0] for name in self.task.plan["packages"])
         files = {*self.files.ours, *(known.files if known else ())}
-        record.write(record.Record(version, asked, tuple(sorted(files))))
+        record.write(record.Record(version, self.asked, tuple(sorted(files))))
         changed = bool(planned or loose or self.files.changed)
         packages = {item.name: item.version for item in ours}
         return Outcome(changed, version, packages, planned.lines(), self.findings(version))
@@ -181,6 +189,9 @@ class Change:
         users = list(self.users())
         if users and not self.task.proceed_when_busy:
             raise Stop(checks.busy([str(user) for user in users]))
+        needed = kernels.largest_initramfs(self.runner)
+        if needed and kernels.free(self.runner, "/boot") < needed:
+            raise Stop(checks.boot_space(kernels.free(self.runner, "/boot"), needed))
 
     def _whole(self) -> t.Dict[str, Package]:
         packages = self.apt.installed()
@@ -214,16 +225,20 @@ class Change:
         """The driver's version and the packages with theirs."""
         plan = self.task.plan
         wanted = [str(name) for name in plan["packages"]]
-        available = self.apt.versions(name.split("=")[0] for name in wanted)
-        version = pick(plan, available)
+        fabric = [str(name) for name in self.task.fabric]
+        available = self.apt.versions(name.split("=")[0] for name in [*wanted, *fabric])
+        version = pick(plan, {name: available[name] for name in wanted if name in available})
         if not version:
-            raise Stop(checks.not_available(plan, available))
+            raise Stop(checks.not_available(plan, wanted, available))
+        # Fabric manager and IMEX refuse a driver of any other version; the plan may have decided the branch only.
+        wanted += [f"{name.split('=')[0]}={version}-*" if name.startswith(SAME_VERSION) else name for name in fabric]
         names = []
         for name in wanted:
             exact = choose(name if "=" in name else f"{name}={version}-*", available) or choose(name, available)
             if not exact:
-                raise Stop(checks.not_available(plan, available))
+                raise Stop(checks.not_available(plan, wanted, available))
             names.append(exact)
+        self.asked = tuple(name.split("=")[0] for name in names)
         return version, names
 
     def _left_over(self, before: t.Mapping[str, Package], version: str, names: t.Sequence[str]) -> t.List[str]:
@@ -331,6 +346,13 @@ class Change:
         """Nobody makes /dev/nvidia-uvm before its first use; Slurm and container runtimes look for it earlier."""
         self.files.write(f"{UNITS}/{NODES}", NODES_UNIT)
         self.files.link(f"{UNITS}/multi-user.target.wants/{NODES}", f"../{NODES}")
+
+    def _start_with_the_host(self) -> None:
+        """Fabric manager and its kin are installed asleep; on a board that needs them no GPU computes without them."""
+        for unit in SERVICES:
+            there = [f"{folder}/{unit}" for folder in UNIT_FOLDERS if self.runner.exists(f"{folder}/{unit}")]
+            if there and unit.rsplit(".", 1)[0] in {re.sub(r"-\d+$", "", name) for name in self.asked}:
+                self.files.link(f"{UNITS}/multi-user.target.wants/{unit}", there[0])
 
 
 def driver_packages(packages: t.Mapping[str, Package], version: str) -> t.List[Package]:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import typing as t
 from dataclasses import dataclass
@@ -57,6 +59,22 @@ def installed(runner: Runner) -> t.List[str]:
         if f"vmlinuz-{name}" in images or runner.exists(f"{MODULES}/{name}/vmlinuz")
     ]
     return sorted(found, key=order)
+
+
+def largest_initramfs(runner: Runner) -> int:
+    """Bytes of the largest initramfs in /boot, 0 where there is none."""
+    names = [name for name in runner.listdir("/boot") if name.startswith(("initrd.img-", "initramfs-"))]
+    sizes = []
+    for name in names:
+        with contextlib.suppress(OSError):
+            sizes.append(os.stat(runner.path(f"/boot/{name}")).st_size)
+    return max(sizes, default=0)
+
+
+def free(runner: Runner, folder: str) -> int:
+    """Bytes that root may still write there."""
+    found = os.statvfs(runner.path(folder))
+    return found.f_bavail * found.f_frsize
 
 
 def with_headers(runner: Runner) -> t.List[str]:
