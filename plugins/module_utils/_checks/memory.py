@@ -125,7 +125,7 @@ def memory_unrepairable(gpu: Gpu) -> Judged:
 
 @check("memory-repair-pending", "block")
 def memory_repair_pending(gpu: Gpu) -> Judged:
-    """A repair of a channel or a TPC waits for a reset; until then the fault is there."""
+    """A repair of a channel or a TPC waits for a reset (AWS); until then the fault is there."""
     parts = {name: gpu[f"ecc.{name}_repair_pending"] for name in ("channel", "tpc")}
     pending = [name for name, value in parts.items() if value is True]
     if pending:

@@ -112,10 +112,12 @@ class _Gpu:
     def ask(self, name: str, *arguments: t.Any) -> t.Any:
         """The raw answer, ``not_supported``, None for unknown, or _ABSENT where there is no such call."""
         call = getattr(self.nvml, f"nvmlDeviceGet{name}", None)
-        if call is None:
-            return _ABSENT
+        return _ABSENT if call is None else self.answer(lambda: call(self.handle, *arguments))
+
+    def answer(self, call: t.Callable[[], t.Any]) -> t.Any:
+        """The same of a call that is there."""
         try:
-            return call(self.handle, *arguments)
+            return call()
         except self.nvml.NVMLError as error:
             if error.value in (_LOST, _RESET):
                 raise Lost("lost" if error.value == _LOST else "reset_required") from None
@@ -265,7 +267,7 @@ def _errors(one: _Gpu) -> None:
     repair = one.ask("RepairStatus")
     one.put("ecc.channel_repair_pending", repair, lambda pair: bool(pair[0]))
     one.put("ecc.tpc_repair_pending", repair, lambda pair: bool(pair[1]))
-    one.put("ecc.unrepairable_memory", one.ask("UnrepairableMemoryFlag_v1"), bool)
+    _unrepairable(one)
     rows = one.ask("RemappedRows")
     for place, name in enumerate(("corrected", "uncorrected")):
         one.put(f"remapped_rows.{name}", rows, lambda found, place=place: found[place])  # type: ignore[misc]
@@ -274,6 +276,22 @@ def _errors(one: _Gpu) -> None:
     for name, cause in (("single_bit", 0), ("double_bit", 1)):
         one.put(f"retired_pages.{name}", one.ask("RetiredPages", cause), len)
     one.put("retired_pages.pending", one.ask("RetiredPagesPendingStatus"), bool)
+
+
+def _unrepairable(one: _Gpu) -> None:
+    """pynvml's record has a version before the flag, nvml.h's has none: then the flag lies where the version was."""
+    build = getattr(one.nvml, "c_nvmlUnrepairableMemory_v1_t", None)
+    if build is None:
+        return
+    status = build()
+    version = status.version
+
+    def call() -> int:
+        function = one.nvml._nvmlGetFunctionPointer("nvmlDeviceGetUnrepairableMemoryFlag_v1")
+        one.nvml._nvmlCheckReturn(function(one.handle, ctypes.byref(status)))
+        return int(status.unrepairableMemory if status.version == version else status.version)
+
+    one.put("ecc.unrepairable_memory", one.answer(call), bool)
 
 
 def _pcie(one: _Gpu) -> None:

@@ -16,11 +16,15 @@ static nvmlReturn_t licences(nvmlDevice_t device, nvmlGridLicensableFeatures_t *
     char product[GPUSIM_TEXT], status[GPUSIM_TEXT];
     ON_GPU(out);
     memset(out, 0, sizeof *out);
-    code = sim_text(gpu, "vgpu_software_licensed_product/licensed_product_name", product, sizeof product);
+    code = sim_text(gpu, "vgpu_software_licensed_product/license_status", status, sizeof status);
     if (code == NVML_ERROR_NOT_SUPPORTED)
         return NVML_SUCCESS; /* not a virtual GPU: "not supported" is the record's first field */
-    if (code != NVML_SUCCESS ||
-        (code = sim_text(gpu, "vgpu_software_licensed_product/license_status", status, sizeof status)) != NVML_SUCCESS)
+    if (code != NVML_SUCCESS)
+        return code;
+    code = sim_text(gpu, "vgpu_software_licensed_product/licensed_product_name", product, sizeof product);
+    if (code == NVML_ERROR_NOT_SUPPORTED)
+        product[0] = 0; /* only the status was set */
+    else if (code != NVML_SUCCESS)
         return code;
     int licensed = !strncmp(status, "Licensed", 8);
     nvmlGridLicensableFeature_t *feature = &out->gridLicensableFeatures[0];

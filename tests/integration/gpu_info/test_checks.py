@@ -1,0 +1,212 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Faults of simulated machines against the verdict, through unchanged pynvml: the table of docs/checks.md.
+
+Every fault must be found by the checks that are named here and by no other.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import registry
+
+ROOT = Path(__file__).resolve().parents[3]
+SIMULATOR = ROOT / "tests" / "simulator"
+PAGE = ROOT / "docs" / "checks.md"
+pytestmark = pytest.mark.needs("gcc")
+
+
+class Fault(t.NamedTuple):
+    """One line of faults.tsv: what is set with gpusim, and what is found, by check "state, action"."""
+
+    says: str
+    machine: str
+    settings: tuple[str, ...]
+    found: t.Mapping[str, str]
+
+
+def faults() -> t.Iterator[Fault]:
+    for line in Path(__file__).with_name("faults.tsv").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            says, machine, settings, found = [*line.split("\t"), "", ""][:4]
+            wanted = dict(part.split(": ", 1) for part in found.split("; ") if part)
+            yield Fault(says, machine, tuple(part for part in settings.split(" ; ") if part), wanted)
+
+
+FAULTS = tuple(faults())
+
+#: Healthy, and what is still said of them, with its reason.
+EXPLAINED = {
+    "rtx-4090": {"persistence": "warn, fix configuration"},  # a desktop's driver comes without it
+    "rtx-5090": {"persistence": "warn, fix configuration"},
+}
+#: The simulated driver is no package's.
+ALWAYS = {"driver-owners"}
+
+#: Runs inside a simulation: sets, judges and puts back, one scenario a line.
+JUDGE = """
+import json, subprocess, sys
+from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accelerator, driver, registry
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import observe, runner
+for line in sys.stdin:
+    scenario = json.loads(line)
+    for change in (scenario["set"], None):
+        values = change if change is not None else scenario["back"]
+        if values:
+            subprocess.run(["gpusim-set", *(f"{key}={value}" for key, value in values.items())], check=True)
+        if change is not None:
+            seen = observe.observe(runner.Runner())
+            seen["host"]["virtualization"] = "none"  # the machine that runs the tests may be a virtual one
+            found = list(accelerator.decide(seen, accelerator.Policy(gpus_expected=scenario["gpus"])).findings)
+            found += driver.check(seen) + registry.judge(seen)
+            print(json.dumps([finding.to_dict() for finding in found]), flush=True)
+"""
+
+
+def simulate(machine: str, lines: t.Sequence[t.Mapping[str, t.Any]], *settings: str) -> list[t.Any]:
+    """The findings of every scenario, in one simulation."""
+    options = [part for setting in settings for part in ("--set", setting)]
+    done = subprocess.run(
+        [sys.executable, str(SIMULATOR / "gpusim"), "--profile", machine, *options, "--", sys.executable, "-c", JUDGE],
+        input="".join(json.dumps(line) + "\n" for line in lines),
+        capture_output=True,
+        check=False,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+        timeout=120,
+    )
+    if done.returncode == 125:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+    return [[_finding.from_dict(item) for item in json.loads(line)] for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def simulation() -> t.Any:
+    """The parts of gpusim that read profiles and settings."""
+    sys.path.insert(0, str(SIMULATOR))
+    yield [importlib.import_module(f"simulation.{name}") for name in ("profiles", "hardware", "scenario")]
+    sys.path.remove(str(SIMULATOR))
+
+
+@pytest.fixture(scope="module")
+def judged(simulation: t.Any) -> dict[str, list[_finding.Finding]]:
+    """The findings of every fault. Those that come over a running machine share one simulation of it."""
+    profiles, hardware, scenario = simulation
+    results: dict[str, list[_finding.Finding]] = {}
+    for machine in sorted({one.machine for one in FAULTS}):
+        values = profiles.load(machine)
+        hardware.complete(values)
+        count = int(values["sim/gpus"])
+        shared = []
+        for one in (one for one in FAULTS if one.machine == machine):
+            changed = dict(values)
+            for setting in one.settings:
+                scenario.assign(changed, setting)
+            new = {key: value for key, value in changed.items() if values.get(key) != value}
+            lost = set(values) - set(changed)  # a group that became one text
+            if lost or any(key.endswith("/sim/device") or not key.startswith("gpu/") for key in new):
+                (results[one.says],) = simulate(machine, [{"set": {}, "back": {}, "gpus": count}], *one.settings)
+            else:
+                back = {key: values.get(key, "@absent") for key in new}
+                shared.append((one.says, {"set": new, "back": back, "gpus": count}))
+        found = simulate(machine, [line for _says, line in shared])
+        results.update(zip((says for says, _line in shared), found, strict=True))
+    return results
+
+
+def loud(findings: t.Sequence[_finding.Finding]) -> dict[str, str]:
+    """What is not in order, by check: state and action of its worst finding."""
+    order = ("warn", "unknown", "fail")
+    found: dict[str, str] = {}
+    for one in findings:
+        if one.state in order and one.check not in ALWAYS:
+            before = found.get(one.check, "warn").split(",")[0]
+            if order.index(one.state) >= order.index(before):
+                found[one.check] = f"{one.state}, {one.action}"
+    return found
+
+
+@pytest.mark.parametrize("one", FAULTS, ids=lambda one: f"{one.machine}: {one.says}")
+def test_a_fault_is_found_by_its_check_alone(judged: dict[str, list[_finding.Finding]], one: Fault) -> None:
+    assert loud(judged[one.says]) == one.found
+
+
+@pytest.mark.parametrize("machine", sorted(path.stem for path in (SIMULATOR / "profiles").glob("*.toml")))
+def test_a_healthy_machine_has_nothing_to_explain(simulation: t.Any, machine: str) -> None:
+    count = int(simulation[0].load(machine)["sim/gpus"])
+    (findings,) = simulate(machine, [{"set": {}, "back": {}, "gpus": count}])
+    assert loud(findings) == EXPLAINED.get(machine, {})
+    assert _finding.fold(findings) == _finding.READY
+    assert {one.check for one in findings} >= {check.name for check in registry.CHECKS}
+
+
+def cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def page(judged: dict[str, list[_finding.Finding]]) -> str:
+    """docs/checks.md."""
+    lines = [HEAD, "| check | policy | what it means, limits, sources |", "| --- | --- | --- |"]
+    lines += [f"| `{one.name}` | {one.policy} | {cell(str(one.judge.__doc__))} |" for one in registry.CHECKS]
+    lines += [FAULTS_HEAD, "| fault | machine | `--set` | found | host |", "| --- | --- | --- | --- | --- |"]
+    for one in (one for one in FAULTS if one.found):
+        policies = {finding.check: finding.policy for finding in judged[one.says]}
+        found = "; ".join(f"`{name}` {what} ({policies[name]})" for name, what in sorted(one.found.items()))
+        lines.append(f"{_row(one)} {found} | {_finding.fold(judged[one.says]).replace('_', ' ')} |")
+    lines += [QUIET_HEAD, "| what | machine | `--set` | host |", "| --- | --- | --- | --- |"]
+    for one in (one for one in FAULTS if not one.found):
+        lines.append(f"{_row(one)} {_finding.fold(judged[one.says]).replace('_', ' ')} |")
+    return "\n".join(lines) + "\n"
+
+
+def _row(one: Fault) -> str:
+    settings = "<br>".join(f"`{setting}`" for setting in one.settings)
+    return f"| {one.says} | {one.machine} | {cell(settings)} |"
+
+
+HEAD = """# Health checks
+
+With `judge`, `gpu_info` judges the health of each GPU; `plan.yml`, `site.yml` and `verify.yml` do so. This page is made
+by `GPUFLEET_WRITE_DOCS=1 ./run pytest tests/integration/gpu_info/test_checks.py`, which runs every fault below on a
+simulated machine, and without the variable compares.
+
+A check answers `ok`, `warn`, `fail`, `unknown` (it could not tell) or `not_applicable`, and names what to do. With the
+policy `block`, a `fail` makes the host not ready and an `unknown` makes it unknown; with `report` it stays ready. A fact
+that a GPU or its driver does not have is `not_applicable`; one that could not be read is `unknown`, never `ok`.
+
+The policy of a check is yours: `gpufleet_policy: {power-limit: block, pcie-width: report}` in the inventory.
+
+## Checks
+"""
+
+FAULTS_HEAD = """
+## Faults and verdicts
+
+`gpusim --profile MACHINE --set SETTING`; see [the simulator](simulator.md).
+"""
+
+QUIET_HEAD = """
+## What is no fault
+
+Values that look like faults and are none.
+"""
+
+
+def test_the_page_is_up_to_date(judged: dict[str, list[_finding.Finding]]) -> None:
+    text = page(judged)
+    if os.environ.get("GPUFLEET_WRITE_DOCS"):
+        PAGE.write_text(text, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == text, "GPUFLEET_WRITE_DOCS=1 writes docs/checks.md"
