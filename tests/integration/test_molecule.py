@@ -21,7 +21,10 @@ SECONDS = 900
 @pytest.mark.container
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_scenario(scenario: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "MOLECULE_EPHEMERAL_DIRECTORY": str(tmp_path), "ANSIBLE_NOCOLOR": "1", "NO_COLOR": "1"}
+    # Molecule empties its folder when it ends, and the log must outlive that.
+    run = tmp_path / "run"
+    run.mkdir()
+    environment = {**os.environ, "MOLECULE_EPHEMERAL_DIRECTORY": str(run), "ANSIBLE_NOCOLOR": "1", "NO_COLOR": "1"}
     log = tmp_path / "molecule.log"
     try:
         with log.open("w") as handle:
@@ -30,7 +33,7 @@ def test_scenario(scenario: str, tmp_path: Path) -> None:
                 command, cwd=ROOT, env=environment, stdout=handle, stderr=handle, timeout=SECONDS, check=False
             )
     finally:
-        boxes.remove(tmp_path)
+        boxes.remove(run)
     assert done.returncode == 0, f"molecule test -s {scenario}: exit {done.returncode}, log {log}:\n" + "\n".join(
         log.read_text(errors="replace").splitlines()[-80:]
     )
