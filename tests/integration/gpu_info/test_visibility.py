@@ -65,6 +65,12 @@ def look(*arguments: str) -> t.Dict[str, t.Any]:
 
 
 def test_nodes_that_may_be_opened(root: Path) -> None:
+    try:
+        os.close(os.open(root / "dev/nvidia0", os.O_RDONLY))
+    except PermissionError:
+        pytest.skip("the cgroup of this container hides NVIDIA's nodes, and the probe would rightly say so")
+    except OSError:  # no driver behind it, which is another answer than no permission
+        pass
     assert look(str(root)) == {"hidden_by": [], "device_nodes": ["nvidia0", "nvidia1", "nvidiactl"], "denied": []}
 
 

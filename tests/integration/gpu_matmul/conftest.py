@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,11 @@ def torch_python(interpreters):
     with open(f"{venv}.lock", "w", encoding="utf-8") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
         if not (venv / "finished").exists():
-            subprocess.run([interpreters["3.11"], "-m", "venv", "--clear", str(venv)], check=True)
+            # Our own pip: Debian's Python comes without ensurepip.
+            subprocess.run([interpreters["3.11"], "-m", "venv", "--clear", "--without-pip", str(venv)], check=True)
+            pip = [sys.executable, "-m", "pip", "--python", str(python)]
             done = subprocess.run(
-                [str(python), "-m", "pip", "install", "--quiet", f"torch=={TORCH}", "numpy"],
+                [*pip, "install", "--quiet", f"torch=={TORCH}", "numpy"],
                 capture_output=True,
                 text=True,
                 check=False,
