@@ -40,12 +40,14 @@ def clocks_thermal(gpu: Gpu) -> Judged:
 
 @check("clocks-hw-slowdown", "block", "clocks_event_reasons")
 def clocks_hw_slowdown(gpu: Gpu) -> Judged:
-    """Slowed down by hardware without saying why: a fault where the GPU works. At rest it is said. Where heat or the
-    power brake is the reason, clocks-thermal and power-brake say so."""
+    """Slowed down by hardware without saying why: a fault where the GPU works. At rest, and of a laptop, it is said.
+    Where heat or the power brake is the reason, clocks-thermal and power-brake say so."""
     reasons = gpu["clocks_event_reasons"]
     expected = "no slowdown by hardware"
     if "hw_slowdown" not in reasons or any(reason in reasons for reason in HARDWARE):
         return ok("no slowdown of another reason")
+    if gpu.mobile:
+        return warn("slowed down by hardware", expected, "none", "as a laptop's battery, adapter or heat asks")
     if "gpu_idle" in reasons:
         return warn(
             "slowed down by hardware while idle", expected, reason="the proof tells whether it stays under load"

@@ -52,6 +52,11 @@ class Gpu:
         ]
 
     @property
+    def mobile(self) -> bool:
+        """A laptop's: it is slowed down and capped by its battery, its adapter and its lid."""
+        return any(word in str(self.facts.get("name")) for word in ("Laptop", "Max-Q", "Mobile"))
+
+    @property
     def subject(self) -> Subject:
         """By UUID, else by PCI address."""
         return Subject("gpu", str(self.facts.get("uuid") or self.facts.get("pci_address") or ""))
@@ -60,6 +65,11 @@ class Gpu:
     def label(self) -> str:
         """How a person finds it."""
         return f"GPU {self.facts.get('index')} at {self.facts.get('pci_address')}"
+
+    @property
+    def identity(self) -> t.Dict[str, t.Any]:
+        """How the vendor finds it."""
+        return {key: self.facts.get(key) for key in ("index", "pci_address", "uuid", "serial", "name")}
 
 
 class Judged(t.NamedTuple):
@@ -126,20 +136,22 @@ class Check:
         return self.judge(gpu)
 
     def findings(self, observed: Observation) -> t.List[Finding]:
-        """A Finding for every GPU that is not ok, else one for all of them. None where no GPU can be read."""
+        """A Finding of each GPU that is not ok, one of the host where all say the same; none where none can be read."""
         judged = [(gpu, self.judged(gpu)) for gpu in readable(observed)]
         bad = [(gpu, one) for gpu, one in judged if one.state in ("fail", "warn", "unknown")]
+        if len(bad) > 1 and len(bad) == len(judged) and len({one for _gpu, one in bad}) == 1:
+            return [self._finding(HOST, bad[0][1], f"all {len(bad)} GPUs", [gpu for gpu, _one in bad])]
         if bad:
-            return [self._finding(gpu.subject, one, gpu.label) for gpu, one in bad]
+            return [self._finding(gpu.subject, one, gpu.label, [gpu]) for gpu, one in bad]
         good = [one for _gpu, one in judged if one.state == "ok"]
         if good:
             told = sorted({one.found for one in good})
             count = "1 GPU" if len(good) == 1 else f"{len(good)} GPUs"
             text = f"{count}: {', '.join(told[:3])}" + (f" and {len(told) - 3} more" if len(told) > 3 else "")
             return [Finding(self.name, "ok", HOST, found=text, policy=self.policy)]
-        return [self._finding(HOST, one, "") for _gpu, one in judged[:1]]
+        return [self._finding(HOST, one, "", []) for _gpu, one in judged[:1]]
 
-    def _finding(self, subject: Subject, one: Judged, label: str) -> Finding:
+    def _finding(self, subject: Subject, one: Judged, label: str, gpus: t.Sequence[Gpu]) -> Finding:
         return Finding(
             self.name,
             one.state,
@@ -149,6 +161,7 @@ class Check:
             action=one.action,
             policy=self.policy,
             reason=one.reason,
+            evidence={"gpus": [{**gpu.identity, **{path: gpu[path] for path in self.needs}} for gpu in gpus]},
         )
 
 

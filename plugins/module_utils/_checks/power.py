@@ -37,8 +37,11 @@ def power_limit(gpu: Gpu) -> Judged:
 @check("power-brake", "block", "clocks_event_reasons")
 def power_brake(gpu: Gpu) -> Judged:
     """The external power brake slows the GPU to a fraction: a power supply failed or lost its redundancy, the rack is
-    at its cap, or the board's connector is bad. It is a fault under load and at rest."""
+    at its cap, or the board's connector is bad. It is a fault under load and at rest, but not
+    of a laptop."""
     if "hw_power_brake_slowdown" in gpu["clocks_event_reasons"]:
+        if gpu.mobile:
+            return warn("power brake", "no power brake", "none", "a laptop's battery or adapter gives no more")
         return fail("power brake", "no power brake", "ask facility", "look at power supplies and the rack's power")
     return ok("no power brake")
 

@@ -184,8 +184,8 @@ by `GPUFLEET_WRITE_DOCS=1 ./run pytest tests/integration/gpu_info/test_checks.py
 simulated machine, and without the variable compares.
 
 A check answers `ok`, `warn`, `fail`, `unknown` (it could not tell) or `not_applicable`, and names what to do. With the
-policy `block`, a `fail` makes the host not ready and an `unknown` makes it unknown; with `report` it stays ready. A fact
-that a GPU or its driver does not have is `not_applicable`; one that could not be read is `unknown`, never `ok`.
+policy `block`, a `fail` makes the host not ready and an `unknown` makes it unknown; with `report` it stays ready. What a
+GPU or its driver does not have is `not_applicable`; what that could not be read is `unknown`, never `ok`.
 
 The policy of a check is yours: `gpufleet_policy: {power-limit: block, pcie-width: report}` in the inventory.
 
@@ -210,3 +210,47 @@ def test_the_page_is_up_to_date(judged: dict[str, list[_finding.Finding]]) -> No
     if os.environ.get("GPUFLEET_WRITE_DOCS"):
         PAGE.write_text(text, encoding="utf-8")
     assert PAGE.read_text(encoding="utf-8") == text, "GPUFLEET_WRITE_DOCS=1 writes docs/checks.md"
+
+
+def module(**options: t.Any) -> subprocess.CompletedProcess[str]:
+    """gpu_info on a simulated machine with a row that could not be remapped."""
+    arguments = json.dumps({"ANSIBLE_MODULE_ARGS": options})
+    script = (
+        "from ansible_collections.gpufleet.pytorch.plugins.modules import gpu_info\n"
+        "from ansible.module_utils import basic\n"
+        f"basic._ANSIBLE_ARGS = {arguments.encode()!r}\n"
+        "basic._ANSIBLE_PROFILE = 'legacy'\n"
+        "gpu_info.main()\n"
+    )
+    command = [sys.executable, str(SIMULATOR / "gpusim"), "--profile", "h100-sxm"]
+    command += ["--set", "gpu.2.remapped_rows.remapped_row_failure=Yes", "--", sys.executable, "-c", script]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        check=False,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+        timeout=120,
+    )
+    if done.returncode == 125:
+        pytest.skip(done.stderr)
+    return done
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({}, []),
+        ({"judge": True}, [("fail", "block")]),
+        ({"judge": True, "policy": {"row-remap-failure": "report"}}, [("fail", "report")]),
+    ],
+)
+def test_the_module_judges_where_it_is_asked(options: t.Any, found: list[tuple[str, str]]) -> None:
+    findings = json.loads(module(**options).stdout)["findings"]
+    assert [(one["state"], one["policy"]) for one in findings if one["check"] == "row-remap-failure"] == found
+    assert all(one["observed_at"] for one in findings)
+
+
+def test_a_policy_that_is_none_is_refused() -> None:
+    done = module(judge=True, policy={"power-limit": "blck"})
+    assert json.loads(done.stdout)["msg"] == "policy is block or report, by check; found power-limit: blck"

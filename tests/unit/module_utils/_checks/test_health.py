@@ -186,6 +186,7 @@ def states(observed: Facts) -> t.Dict[str, str]:
     return worst
 
 
+LAPTOP = "NVIDIA GeForce RTX 4090 Laptop GPU"
 #: machine, changes, check, state, action
 CASES: t.List[t.Tuple[str, t.List[t.Tuple[str, t.Any]], str, str, str]] = [
     # Memory.
@@ -361,6 +362,8 @@ CASES: t.List[t.Tuple[str, t.List[t.Tuple[str, t.Any]], str, str, str]] = [
     ("8x H100", [("2.clocks_event_reasons", ["sync_boost"])], "clocks-sync-boost", "warn", "fix configuration"),
     ("8x H100", [("clocks_event_reasons", ["sw_power_cap"])], "clocks-hw-slowdown", "ok", "none"),
     ("8x H100", [("clocks_event_reasons", ["applications_clocks_setting"])], "clocks-thermal", "ok", "none"),
+    ("GeForce", [("name", LAPTOP), ("clocks_event_reasons", ["hw_power_brake_slowdown"])], "power-brake", "warn", ""),
+    ("GeForce", [("name", LAPTOP), ("clocks_event_reasons", ["hw_slowdown"])], "clocks-hw-slowdown", "warn", "none"),
     # Modes.
     ("T4", [("vgpu_license", "unlicensed"), ("virtualization_mode", "vgpu")], "vgpu-license", "fail", "ask facility"),
     ("T4", [("vgpu_license", "licensed"), ("virtualization_mode", "vgpu")], "vgpu-license", "ok", "none"),
@@ -395,6 +398,24 @@ def test_case(machine: str, changes: t.List[t.Tuple[str, t.Any]], check: str, st
 
 def test_every_check_has_its_cases() -> None:
     assert {check for _machine, _changes, check, _state, _action in CASES} >= {one.name for one in registry.CHECKS}
+
+
+def test_a_finding_names_the_gpu_and_what_was_read() -> None:
+    observed = host("8x H100", ("3.remapped_rows.pending", True), ("3.serial", "165"))
+    (finding,) = (one for one in registry.judge(observed) if one.check == "row-remap-pending")
+    assert finding.id == "row-remap-pending/gpu/GPU-3"
+    assert finding.found == "GPU 3 at 0000:13:00.0: row remap pending"
+    (seen,) = finding.evidence["gpus"]
+    assert (seen["serial"], seen["pci_address"], seen["remapped_rows.pending"]) == ("165", "0000:13:00.0", True)
+
+
+def test_what_all_gpus_of_a_host_say_alike_is_said_once() -> None:
+    observed = host("8x H100", ("persistence", False))
+    (finding,) = (one for one in registry.judge(observed) if one.check == "persistence")
+    assert (finding.id, finding.found) == ("persistence/host", "all 8 GPUs: persistence is off")
+    assert [seen["uuid"] for seen in finding.evidence["gpus"]] == [f"GPU-{index}" for index in range(8)]
+    some = host("8x H100", *((f"{index}.persistence", False) for index in range(7)))
+    assert len([one for one in registry.judge(some) if one.check == "persistence"]) == 7
 
 
 def test_a_gpu_that_does_not_answer_is_left_to_gpu_count() -> None:
