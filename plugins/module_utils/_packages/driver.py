@@ -323,7 +323,7 @@ class Change:
         """Leave apt usable: what the change brought goes, what it replaced comes back."""
         self.files.take_back()
         now = self.apt.installed()
-        back = []
+        back = [f"{name}={package.version}" for name, package in before.items() if name not in now]
         for name, package in now.items():
             old = before.get(name)
             if old is None and (package.state != "installed" or _OURS_TO_REMOVE.search(name)):

@@ -16,3 +16,14 @@ import looks
 def test_the_driver(host: t.Any) -> None:
     looks.assert_driver(host, "580.105.08", {"nvidia-open"})
     looks.assert_pinned(host, "580.105.08")
+
+
+def test_unattended_upgrades_move_what_stands_by_and_not_the_driver(host: t.Any) -> None:
+    quiet = "DEBIAN_FRONTEND=noninteractive apt-get -qq --yes --no-install-recommends install"
+    host.check_output(f"{quiet} unattended-upgrades bystander=1.0-1")
+    pattern = 'Unattended-Upgrade::Origins-Pattern { "origin=NVIDIA,suite=stable"; };'
+    host.check_output("echo %s > /etc/apt/apt.conf.d/99tests", pattern)
+    before = looks.driver(host)
+    host.check_output("unattended-upgrade")
+    assert host.package("bystander").version == "2.0-1"
+    assert looks.driver(host) == before
