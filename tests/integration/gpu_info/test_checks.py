@@ -184,8 +184,8 @@ by `GPUFLEET_WRITE_DOCS=1 ./run pytest tests/integration/gpu_info/test_checks.py
 simulated machine, and without the variable compares.
 
 A check answers `ok`, `warn`, `fail`, `unknown` (it could not tell) or `not_applicable`, and names what to do. With the
-policy `block`, a `fail` makes the host not ready and an `unknown` makes it unknown; with `report` it stays ready. What a
-GPU or its driver does not have is `not_applicable`; what that could not be read is `unknown`, never `ok`.
+policy `block`, a `fail` makes the host not ready and an `unknown` makes it unknown; with `report` it stays ready. What
+a GPU or its driver does not have is `not_applicable`; what that could not be read is `unknown`, never `ok`.
 
 The policy of a check is yours: `gpufleet_policy: {power-limit: block, pcie-width: report}` in the inventory.
 
