@@ -230,13 +230,12 @@ def _kept(change: driver.Change, seen: t.Mapping[str, t.Any], known: t.Optional[
     version = seen["version"] or seen["library_version"]
     if not os.path.exists("/usr/bin/apt-get"):
         return driver.Outcome(version=version)
-    again = change.hold_again(known) if known and known.version == version else []
-    findings = [
-        # The host works; it is the next start, or the next upgrade, that would take the driver away.
-        replace(finding, state="warn") if finding.state == "fail" else finding
-        for finding in change.findings(version)
+    outcome = change.kept(version, known if os.geteuid() == 0 else None)
+    # The host works; it is the next start, or the next upgrade, that would take the driver away.
+    outcome.findings = [
+        replace(finding, state="warn") if finding.state == "fail" else finding for finding in outcome.findings
     ]
-    return driver.Outcome(bool(again), version, {}, [f"hold {name}" for name in again], findings)
+    return outcome
 
 
 def _needs_reboot(runner: Runner, outcome: driver.Outcome) -> bool:

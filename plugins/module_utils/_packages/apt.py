@@ -196,13 +196,13 @@ class Apt:
         return self.runner.run(argv, limit=self.limit)
 
     def purge(self, names: t.Sequence[str]) -> None:
-        """Remove packages with their configuration, and what only they needed."""
-        argv = ["apt-get", *self.options(), "--quiet", *_CHANGE, "--auto-remove", "purge", *names]
+        """Remove packages with their configuration."""
+        argv = ["apt-get", *self.options(), "--quiet", *_CHANGE, "purge", *names]
         self._must(self.runner.run(argv, limit=self.limit), "apt-get purge")
 
     def simulate_purge(self, names: t.Sequence[str]) -> Change:
         """What ``purge`` would do."""
-        argv = ["apt-get", *self.options(), "--simulate", *_CHANGE, "--auto-remove", "purge", *names]
+        argv = ["apt-get", *self.options(), "--simulate", *_CHANGE, "purge", *names]
         return parse_simulation(self._must(self.runner.run(argv, limit=120), "apt-get purge").out)
 
     def hold(self, names: t.Sequence[str], held: bool = True) -> None:

@@ -15,7 +15,13 @@ from dataclasses import dataclass, field
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import packages as checks
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import kernels, record, repository, sources
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import (
+    boot,
+    kernels,
+    record,
+    repository,
+    sources,
+)
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Apt, Package, choose, upstream
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Change as Planned
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.busy import User
@@ -25,37 +31,14 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import wri
 
 SOURCES = "sources.list.d/gpufleet-debian.sources"
 PIN = "preferences.d/gpufleet-driver"
-NOUVEAU = "/etc/modprobe.d/gpufleet-nouveau.conf"
-NODES = "gpufleet-device-nodes.service"
-UNITS = "/etc/systemd/system"
 LOGS = "/var/log/gpufleet"
-COMMENT = "Written by the role gpufleet.pytorch.driver"
 #: Packages that can carry the driver's version. An exact version in the pin leaves all others alone.
 PINNED = "*nvidia* *cuda* libnv* libxnvctrl*"
 #: What may go in the course of a change without a word of the user's.
 _OURS_TO_REMOVE = re.compile(r"nvidia|cuda|^libnv|^libxnvctrl|^glx-|^update-glx|^xserver-xorg-video-nv")
 
-#: nvidia-modprobe loads the module and makes the nodes; the persistence daemon then keeps the GPUs awake.
-NODES_UNIT = f"""# {COMMENT}
-[Unit]
-Description=Device nodes of the NVIDIA GPUs
-After=systemd-modules-load.service
-Before=nvidia-persistenced.service slurmd.service docker.service containerd.service crio.service kubelet.service
-ConditionPathExists=/usr/bin/nvidia-modprobe
-
-[Service]
-Type=oneshot
-ExecStart=/usr/bin/nvidia-modprobe -c 0 -u
-RemainAfterExit=yes
-
-[Install]
-WantedBy=multi-user.target
-"""
-
-#: Packages that have the driver's version or do not work, and the services among what a board may need.
+#: Packages that have the driver's version or do not work.
 SAME_VERSION = ("nvidia-fabricmanager", "nvidia-imex")
-SERVICES = ("nvidia-fabricmanager.service", "nvidia-imex.service")
-UNIT_FOLDERS = ("/usr/lib/systemd/system", "/lib/systemd/system")
 
 CHANGES = ("install", "upgrade", "downgrade")
 
@@ -135,19 +118,38 @@ class Change:
         return self._settle(version, planned)
 
     def _settle(self, version: str, planned: Planned) -> Outcome:
-        """Hold what was installed, and make what belongs to it."""
+        """Hold what was installed, make what belongs to it, and remember both."""
+        known = record.read(self.runner)
         ours = driver_packages(self.apt.installed(), version)
         loose = [package.name for package in ours if not package.held]
         self.apt.hold(loose)
-        self._keep_nouveau_out()
-        self._make_nodes_at_boot()
-        self._start_with_the_host()
-        known = record.read(self.runner)
-        files = {*self.files.ours, *(known.files if known else ())}
-        record.write(record.Record(version, self.asked, tuple(sorted(files))))
+        self._pin(version)
+        boot.make_nodes(self.files)
+        boot.start_services(self.files, self.runner, self.asked)
+        new = {name for name, (old, _new) in planned.install.items() if not old and _OURS_TO_REMOVE.search(name)}
+        record.write(
+            record.Record(
+                version,
+                self.asked or (known.packages if known else ()),
+                tuple(sorted({*new, *(known.brought if known else ())})),
+                tuple(sorted({boot.NOUVEAU, *self.files.ours, *(known.files if known else ())})),
+            )
+        )
+        boot.keep_nouveau_out(self.files, self.apt)
         changed = bool(planned or loose or self.files.changed)
-        packages = {item.name: item.version for item in ours}
-        return Outcome(changed, version, packages, planned.lines(), self.findings(version))
+        lines = planned.lines() + [f"hold {name}" for name in loose]
+        return Outcome(changed, version, {item.name: item.version for item in ours}, lines, self.findings(version))
+
+    def kept(self, version: str, known: t.Optional[record.Record]) -> Outcome:
+        """The driver that stays. What belongs to one of our own is made whole; any other is only looked at."""
+        if known is None or known.version != version:
+            return Outcome(False, version, findings=self.findings(version))
+        self.asked = known.packages
+        if not self.apt.scratch:
+            return self._settle(version, Planned())
+        lines = [f"hold {item.name}" for item in driver_packages(self.apt.installed(), version) if not item.held]
+        lines += [f"write {path}" for path in known.files if not os.path.lexists(path)]
+        return Outcome(bool(lines), version, change=lines, findings=self.findings(version))
 
     def findings(self, version: str) -> t.List[Finding]:
         """How the packages and modules of this version stand."""
@@ -158,30 +160,23 @@ class Change:
             found.append(self._judged(kernel, version, built))
         return found
 
-    def hold_again(self, known: record.Record) -> t.List[str]:
-        """Packages of our own driver that lost their hold, held again."""
-        lost = [item.name for item in driver_packages(self.apt.installed(), known.version) if not item.held]
-        if not self.apt.scratch:
-            self.apt.hold(lost)
-        return lost
-
     def absent(self, known: record.Record) -> Outcome:
-        """Remove the driver of our own record, and nothing else."""
+        """Remove the driver of our own record with what it brought, and nothing else."""
         self._may_change()
         before = self._whole()
-        names = [item.name for item in driver_packages(before, known.version)]
-        names += [name for name in known.packages if name in before and name not in names]
-        planned = self.apt.simulate_purge(names) if names else None
-        lines = planned.lines() if planned else []
+        own = {item.name for item in driver_packages(before, known.version)}
+        own |= {name for name in before if name.split(":")[0] in {*known.packages, *known.brought}}
+        planned = self.apt.simulate_purge(sorted(own)) if own else Planned()
+        self._judge_removals({name: version for name, version in planned.remove.items() if name not in own})
         if not self.apt.scratch:
-            if names:
-                self.apt.hold([name for name in names if before[name].held], held=False)
-                self.apt.purge(names)
+            self.apt.hold([name for name in sorted(own) if before[name].held], held=False)
+            if own:
+                self.apt.purge(sorted(own))
             for path in known.files:
                 if os.path.lexists(path):
                     os.unlink(path)
             record.remove()
-        return Outcome(True, "", {}, lines)
+        return Outcome(True, "", {}, planned.lines())
 
     # What is judged before a change.
 
@@ -219,7 +214,7 @@ class Change:
                 entries += sources.parse_deb822(text) if name.endswith(".sources") else sources.parse_list(text)
         lacking = sources.missing_components(entries, self.task.codename)
         if lacking:
-            self.files.write(f"{self.apt.etc}/{SOURCES}", sources.deb822(lacking, COMMENT))
+            self.files.write(f"{self.apt.etc}/{SOURCES}", sources.deb822(lacking, boot.COMMENT))
 
     def _versions(self) -> t.Tuple[str, t.List[str]]:
         """The driver's version and the packages with theirs."""
@@ -289,7 +284,7 @@ class Change:
     # The change.
 
     def _pin(self, version: str) -> None:
-        text = f"# {COMMENT}: no package of the driver leaves its version.\n"
+        text = f"# {boot.COMMENT}: no package of the driver leaves its version.\n"
         text += f"Package: {PINNED}\nPin: version {version}-*\nPin-Priority: 1001\n"
         self.files.write(f"{self.apt.etc}/{PIN}", text)
 
@@ -335,24 +330,6 @@ class Change:
             if result.problem:
                 self.apt.repair()
         self.apt.hold([name for name, package in before.items() if package.held])
-
-    def _keep_nouveau_out(self) -> None:
-        """nouveau takes the GPU before nvidia can, from the initramfs on: keep it from loading in both."""
-        text = f"# {COMMENT}\nblacklist nouveau\noptions nouveau modeset=0\n"
-        if self.files.write(NOUVEAU, text) and self.runner.which("update-initramfs") and kernels.installed(self.runner):
-            self.runner.run(["update-initramfs", "-u", "-k", "all"], limit=self.apt.limit)
-
-    def _make_nodes_at_boot(self) -> None:
-        """Nobody makes /dev/nvidia-uvm before its first use; Slurm and container runtimes look for it earlier."""
-        self.files.write(f"{UNITS}/{NODES}", NODES_UNIT)
-        self.files.link(f"{UNITS}/multi-user.target.wants/{NODES}", f"../{NODES}")
-
-    def _start_with_the_host(self) -> None:
-        """Fabric manager and its kin are installed asleep; on a board that needs them no GPU computes without them."""
-        for unit in SERVICES:
-            there = [f"{folder}/{unit}" for folder in UNIT_FOLDERS if self.runner.exists(f"{folder}/{unit}")]
-            if there and unit.rsplit(".", 1)[0] in {re.sub(r"-\d+$", "", name) for name in self.asked}:
-                self.files.link(f"{UNITS}/multi-user.target.wants/{unit}", there[0])
 
 
 def driver_packages(packages: t.Mapping[str, Package], version: str) -> t.List[Package]:

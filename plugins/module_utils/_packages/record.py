@@ -19,10 +19,11 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Record:
-    """The driver's version, the names that were asked for, and the files that we wrote for it."""
+    """The driver's version, the names that were asked for, all that came with them, and the files that we wrote."""
 
     version: str
     packages: t.Tuple[str, ...]
+    brought: t.Tuple[str, ...]
     files: t.Tuple[str, ...]
 
 
@@ -35,7 +36,7 @@ def read(runner: Runner) -> t.Optional[Record]:
         data = json.loads(text)
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']!r} where this version reads {SCHEMA}")
-        return Record(str(data["version"]), tuple(data["packages"]), tuple(data["files"]))
+        return Record(str(data["version"]), tuple(data["packages"]), tuple(data["brought"]), tuple(data["files"]))
     except (ValueError, KeyError, TypeError) as error:
         raise StateError(
             f"{PATH} cannot be used ({error}); remove it, and the driver counts as the host's own"
