@@ -182,6 +182,18 @@ def row_remap_count(gpu: Gpu) -> Judged:
     return ok(f"{count} rows replaced after uncorrected errors")
 
 
+@check("row-remap-banks", "report", "remapped_rows.banks.low", "remapped_rows.banks.none")
+def row_remap_banks(gpu: Gpu) -> Judged:
+    """Banks of memory with few or no spare rows left: the next bad row there cannot be replaced (Xid 64). A healthy GPU
+    has all its banks at the maximum. An early warning, so that it wakes nobody."""
+    low, empty = gpu["remapped_rows.banks.low"], gpu["remapped_rows.banks.none"]
+    if low or empty:
+        return warn(
+            f"{low} banks with few spare rows, {empty} with none", "0", reason="plan its replacement; ask the vendor"
+        )
+    return ok("spare rows in every bank")
+
+
 @check("retired-pages-pending", "block", "retired_pages.pending")
 def retired_pages_pending(gpu: Gpu) -> Judged:
     """A page is to be retired at the next reset (GPUs before Ampere; gcm: critical)."""
@@ -223,6 +235,7 @@ CHECKS: t.Tuple[Check, ...] = (
     row_remap_pending,
     row_remap_failure,
     row_remap_count,
+    row_remap_banks,
     retired_pages_pending,
     retired_pages_count,
     ecc_mode,

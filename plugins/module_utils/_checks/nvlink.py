@@ -35,6 +35,11 @@ def switched(gpu: Gpu) -> bool:
     return (switches or fabric) and whole and bool(gpu.siblings())
 
 
+def bridged(gpu: Gpu) -> bool:
+    """Whether somebody chose which GPUs are joined, and by how many links: cards, and parts of a board."""
+    return not switched(gpu) and "SXM" not in str(gpu["name"])
+
+
 @check("nvlink-links", "block", "nvlink.count", "nvlink.active")
 def nvlink_links(gpu: Gpu) -> Judged:
     """Links that are up. On a board with NVSwitches all of them (NVIDIA's health validation: 0 inactive on A100, H100,
@@ -49,10 +54,9 @@ def nvlink_links(gpu: Gpu) -> Judged:
     ]
     if active == count:
         return ok(found)
-    bridged = not switched(gpu) and "SXM" not in str(gpu["name"])
-    if others and active < max(others) and not (bridged and not active):
+    if others and active < max(others) and not (bridged(gpu) and not active):
         expected = f"{max(others)}, as its siblings have"
-        if bridged:
+        if bridged(gpu):
             return warn(found, expected, "drain and inspect", "a bridge is loose, or was left out on purpose")
         return fail(found, expected, "drain and inspect", "reset all GPUs of the board first")
     if switched(gpu) and not any(name in str(gpu["name"]) for name in CUT):
@@ -96,19 +100,17 @@ def nvlink_errors(gpu: Gpu) -> Judged:
 @check("peer-access", "block", "nvlink.active")
 def peer_access(gpu: Gpu) -> Judged:
     """Whether a GPU with NVLink reads the memory of its siblings that have it too (DCGM_FR_BROKEN_P2P_*). Over PCIe
-    alone peer access is the platform's choice and not asked for."""
+    alone, and between cards with bridges, it is not asked for."""
     square = gpu.observed["nvml"].get("p2p_read")
-    place = gpu["index"]
     peers = [sibling for sibling in gpu.siblings() if sibling.known("nvlink.active")]
     if not square or not gpu["nvlink.active"] or not peers:
         return skip("no sibling joined by NVLink, or no matrix of peers was read")
-    words = {int(peer["index"]): square[place][peer["index"]] for peer in peers}
-    broken = {index: word for index, word in words.items() if word not in ("ok", None)}
+    if bridged(gpu):
+        return skip("which GPUs the bridges join is not told")
+    words = {int(peer["index"]): square[gpu["index"]][peer["index"]] for peer in peers}
+    broken = ", ".join(f"GPU {index}: {word}" for index, word in sorted(words.items()) if word not in ("ok", None))
     if broken:
-        text = ", ".join(f"GPU {index}: {word}" for index, word in sorted(broken.items()))
-        if not switched(gpu):
-            return warn(f"no peer access to {text}", "peer access over NVLink", "drain and inspect")
-        return fail(f"no peer access to {text}", "peer access over NVLink", "drain and inspect")
+        return fail(f"no peer access to {broken}", "peer access over NVLink", "drain and inspect")
     if None in words.values():
         return unknown("peer access cannot be read", "a matrix of peers", "drain and inspect")
     return ok("peer access to all that NVLink joins")

@@ -273,6 +273,9 @@ def _errors(one: _Gpu) -> None:
         one.put(f"remapped_rows.{name}", rows, lambda found, place=place: found[place])  # type: ignore[misc]
     for place, name in ((2, "pending"), (3, "failure")):
         one.put(f"remapped_rows.{name}", rows, lambda found, place=place: bool(found[place]))  # type: ignore[misc]
+    banks = one.ask("RowRemapperHistogram")
+    for name in ("max", "high", "partial", "low", "none"):
+        one.put(f"remapped_rows.banks.{name}", banks, lambda found, name=name: getattr(found, name))  # type: ignore[misc]
     for name, cause in (("single_bit", 0), ("double_bit", 1)):
         one.put(f"retired_pages.{name}", one.ask("RetiredPages", cause), len)
     one.put("retired_pages.pending", one.ask("RetiredPagesPendingStatus"), bool)

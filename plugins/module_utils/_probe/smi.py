@@ -178,6 +178,10 @@ _FIELDS: t.Tuple[t.Tuple[str, str, Use], ...] = (
     ("remapped_rows.uncorrected", "remapped_rows/remapped_row_unc", _integer),
     ("remapped_rows.pending", "remapped_rows/remapped_row_pending", _flag),
     ("remapped_rows.failure", "remapped_rows/remapped_row_failure", _flag),
+    *(
+        (f"remapped_rows.banks.{name}", f"remapped_rows/row_remapper_histogram/row_remapper_histogram_{name}", _integer)
+        for name in ("max", "high", "partial", "low", "none")
+    ),
     ("retired_pages.single_bit", "retired_pages/multiple_single_bit_retirement/retired_count", _integer),
     ("retired_pages.double_bit", "retired_pages/double_bit_retirement/retired_count", _integer),
     ("retired_pages.pending", "retired_pages/pending_retirement", _flag),
