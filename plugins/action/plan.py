@@ -10,7 +10,6 @@ import json
 import typing as t
 from pathlib import Path
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import requirement_name, wanted
@@ -48,7 +47,9 @@ class ActionModule(ActionBase):
                 else:
                     _hold(options["lock"], hosts, observations, planned)
             except (lock.LockProblem, OSError) as problem:
-                raise AnsibleActionFail(f"{options['lock']}: {problem}") from problem
+                # Every host keeps its plan, and what is wrong with it; the others say what is wrong with the lock.
+                for item in planned.values():
+                    item.msg = item.msg or f"{options['lock']}: {problem}"
         return {
             "changed": changed,
             "hosts": {
@@ -63,7 +64,7 @@ class ActionModule(ActionBase):
         locked: dict[str, lock.Locked] = {}
         for name, item in planned.items():
             if item.plan.get("status") != "ok":
-                raise lock.LockProblem(f"nothing is locked while {name} has no plan: {item.msg}")
+                raise lock.LockProblem(f"nothing is locked while {name} has no plan")
             target = _target(hosts[name], observations[name], item.plan)
             requirements = _requirements(hosts[name], item.plan)
             key = (target, *requirements)

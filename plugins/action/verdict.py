@@ -68,21 +68,21 @@ class ActionModule(ActionBase):
         return {"changed": False}
 
     def _plan(self, facts: Vars) -> dict[str, t.Any]:
-        """Print the plan of every host; fails where one has none."""
+        """Print the plan of every host; fails where one has none, or is not what was locked."""
         without = 0
         for host in facts["ansible_play_hosts_all"]:
             planned = _planned(facts, host)
-            found = self._findings(facts, host)
-            loud = [table.line(item.to_dict()) for item in found if item.state in ("fail", "unknown", "warn")]
-            without += (planned.get("plan") or {}).get("status") != "ok"
+            # The plan's own finding says what its lines say.
+            found = [item.to_dict() for item in self._findings(facts, host) if item.check != "plan"]
+            loud = [table.line(item) for item in found if item["state"] in ("fail", "unknown", "warn")]
+            without += bool(planned.get("msg")) or (planned.get("plan") or {}).get("status") != "ok"
             first, *rest = plan.lines(planned.get("plan") or {}, planned.get("steps") or ())
             for text in [f"{host}: {first}", *rest, *(f"  {line}" for line in loud)]:
                 Display().display(text)
-        return {
-            "changed": False,
-            "failed": bool(without),
-            "msg": f"{without} hosts have no plan" if without else "planned",
-        }
+        if facts.get("plan_lock") and not without:
+            Display().display(f"lock: {facts['plan_lock']}")
+        message = f"{without} hosts have no plan that can be used" if without else "planned"
+        return {"changed": False, "failed": bool(without), "msg": message}
 
     def _judge(self, facts: Vars, options: Vars) -> dict[str, t.Any]:
         found = {host: self._findings(facts, host) for host in facts["ansible_play_hosts_all"]}

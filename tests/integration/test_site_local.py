@@ -206,3 +206,18 @@ def test_an_unreachable_host_beside_a_fine_one(place, tmp_path):
     # The limited run kept the host that it did not judge.
     assert report["hosts"]["localhost"]["state"] == "ready"
     assert report["ok"] is False
+
+
+def test_every_conflict_is_shown_at_once_also_where_nothing_can_be_locked(place, tmp_path):
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text(
+        "all:\n  hosts:\n    bad: {pytorch_version: '2.99', plan_group: b}\n    worse: {pytorch_version: two, plan_group: c}\n"
+        "  vars: {ansible_connection: local, ansible_python_interpreter: '{{ ansible_playbook_python }}'}\n"
+    )
+    code, output, _ = play(place, "plan", "-i", str(inventory), plan_lock=str(tmp_path / "lock.yml"))
+    assert code != 0, output
+    assert "localhost: torch==2.13.0+cpu" in output
+    assert "found torch '2.99'" in output and "found torch 'two'" in output
+    assert "nothing is locked while" in output
+    assert "lost before the end" not in output and "undefined" not in output
+    assert not (tmp_path / "lock.yml").exists()
