@@ -211,10 +211,20 @@ def page(index_url: str) -> str:
 
 
 def complaint(output: str) -> str:
-    """What pip says went wrong: its error lines, or the last words where it has none."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line[len("ERROR:") :].strip() for line in lines if line.startswith("ERROR:")]
-    return redact("; ".join(errors or lines[-3:]) or "pip said nothing")
+    """What pip says went wrong: its error lines with what is set off under them, or the last words where it has none."""
+    errors: t.List[str] = []
+    heading = False
+    for line in output.splitlines():
+        text = line.strip()
+        if text.startswith("ERROR:") or text == "The conflict is caused by:":
+            errors.append(text[len("ERROR:") :].strip() if text.startswith("ERROR:") else text)
+            heading = True
+        elif heading and text and line[0].isspace():
+            errors[-1] += " " + " ".join(text.split())
+        elif text:
+            heading = False
+    last = [line.strip() for line in output.splitlines() if line.strip()][-3:]
+    return redact("; ".join(errors or last) or "pip said nothing")
 
 
 def sizes_told(output: str) -> str:

@@ -139,3 +139,39 @@ def test_sizes_told() -> None:
 
 def test_page_of_an_index() -> None:
     assert pip.page("https://u:p@i.example.invalid/cpu/") == "https://u:p@i.example.invalid/cpu/torch/"
+
+
+#: What pip 26 prints, with the addresses shortened.
+COMPLAINTS = {
+    "a hash that is not the lock's": (
+        "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have updated.\n"
+        "    filelock==4.3.1 from https://i.example.invalid/filelock-4.3.1-py3-none-any.whl (from -r a.txt (line 1)):\n"
+        "        Expected sha256 0000\n"
+        "             Got        79e4\n\n",
+        ["filelock==4.3.1 from", "Expected sha256 0000", "Got 79e4"],
+    ),
+    "a line that the lock lacks": (
+        "ERROR: In --require-hashes mode, all requirements must have their versions pinned with ==. These do not:\n"
+        "    MarkupSafe>=2.0 from https://i.example.invalid/m.whl (from jinja2==3.1.6->-r b.txt (line 1))\n",
+        ["MarkupSafe>=2.0 from", "jinja2==3.1.6"],
+    ),
+    "a constraint of the machine": (
+        "ERROR: Cannot install torch==2.15.0 because these package versions have conflicting dependencies.\n\n"
+        "The conflict is caused by:\n"
+        "    The user requested torch==2.15.0\n"
+        "    The user requested (constraint) torch<=2.14.1\n\n"
+        "To fix this you could try to:\n"
+        "1. loosen the range of package versions you've specified\n",
+        ["Cannot install torch==2.15.0", "(constraint) torch<=2.14.1"],
+    ),
+    "no error line": ("one\ntwo\nthree\nfour\n", ["two; three; four"]),
+    "nothing": ("", ["pip said nothing"]),
+}
+
+
+@pytest.mark.parametrize("name", COMPLAINTS)
+def test_a_complaint_names_the_package_and_both_sides(name: str) -> None:
+    output, words = COMPLAINTS[name]
+    said = pip.complaint(output)
+    assert all(word in said for word in words), said
+    assert "loosen" not in said and "\n" not in said
