@@ -1,4 +1,4 @@
-#!/bin/bash
+# shellcheck shell=bash
 # Stands in for NVIDIA's repository: signed, with its names, versions and dependencies. The packages are empty but for a
 # kernel module of a few lines, which DKMS really builds, and for libraries that are only names.
 set -euo pipefail
@@ -45,6 +45,7 @@ BUILT_MODULE_NAME[0]="nvidia"
 DEST_MODULE_LOCATION[0]="/updates/dkms"
 AUTOINSTALL="yes"
 C
+    # shellcheck disable=SC2016 # the script's own $1
     printf '#!/bin/sh\nset -e\n[ "$1" != configure ] || /usr/lib/dkms/common.postinst nvidia %s\n' "$version" >"$tree/DEBIAN/postinst"
     printf '#!/bin/sh\ndkms remove -m nvidia -v %s --all\nexit 0\n' "$version" >"$tree/DEBIAN/prerm"
     chmod 755 "$tree"/DEBIAN/{postinst,prerm}
@@ -63,7 +64,7 @@ for version in 570.124.06-1 570.133.20-1 580.95.05-1 580.105.08-1 590.48.01-1; d
     mkdir -p $tree/lib/systemd/system
     printf '[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n' \
         >$tree/lib/systemd/system/nvidia-fabricmanager.service
-    package $manager $version
+    package "$manager" $version
     # The branch's meta package takes whatever version is the candidate, as NVIDIA's does of its libraries.
     package nvidia-open-${version%%.*} $version "nvidia-kernel-open-dkms, nvidia-driver-cuda"
     package nvidia-open $version "nvidia-kernel-open-dkms, nvidia-driver-cuda"

@@ -116,6 +116,7 @@ import typing as t
 from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.urls import open_url
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import packages as checks
@@ -126,6 +127,8 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import lib
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import StateError
 
+#: Bytes. No key is larger.
+KEY_LIMIT = 1 << 20
 #: The owners whose driver may change.
 OURS = ("nobody", "package")
 CONTAINERS = ("podman", "docker", "lxc", "systemd-nspawn", "kubernetes", "containerd", "oci")
@@ -143,7 +146,11 @@ def main() -> None:
             "repository": {
                 "type": "dict",
                 "default": {},
-                "options": {"url": {"type": "str"}, "key_url": {"type": "str"}, "fingerprint": {"type": "str"}},
+                "options": {
+                    "url": {"type": "str"},
+                    "key_url": {"type": "str", "no_log": False},
+                    "fingerprint": {"type": "str"},
+                },
             },
             "lock_timeout": {"type": "int", "default": 300},
             "timeout": {"type": "int", "default": 3600},
@@ -197,7 +204,7 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
         proceed_when_busy=given["when_busy"] == "proceed",
         repository=_repository(given, part),
     )
-    change = driver.Change(task, apt, busy.users)
+    change = driver.Change(task, apt, lambda: busy.users() + busy.jobs(runner, host["hostname"]), _fetch)
     if action == "remove" and known is not None:
         return change.absent(known), False
     outcome = change.present() if action in driver.CHANGES else _kept(change, seen, known)
@@ -253,6 +260,10 @@ def _needs_reboot(runner: Runner, outcome: driver.Outcome) -> bool:
 def _codename(runner: Runner) -> str:
     match = re.search(r"^VERSION_CODENAME=\"?([\w-]+)", runner.read("/etc/os-release") or "", re.MULTILINE)
     return match[1] if match else ""
+
+
+def _fetch(url: str) -> bytes:
+    return t.cast(bytes, open_url(url, timeout=30).read(KEY_LIMIT))
 
 
 def _dated(findings: t.Sequence[_finding.Finding]) -> t.List[t.Dict[str, t.Any]]:

@@ -83,6 +83,7 @@ import tempfile
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.urls import open_url
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import packages as checks
@@ -90,6 +91,9 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Apt, PackageFailure
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.driver import Outcome, Stop
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
+
+#: Bytes. No key is larger.
+KEY_LIMIT = 1 << 20
 
 
 def main() -> None:
@@ -101,7 +105,11 @@ def main() -> None:
             "repository": {
                 "type": "dict",
                 "default": {},
-                "options": {"url": {"type": "str"}, "key_url": {"type": "str"}, "fingerprint": {"type": "str"}},
+                "options": {
+                    "url": {"type": "str"},
+                    "key_url": {"type": "str", "no_log": False},
+                    "fingerprint": {"type": "str"},
+                },
             },
             "lock_timeout": {"type": "int", "default": 300},
             "timeout": {"type": "int", "default": 3600},
@@ -136,7 +144,11 @@ def _converge(given: t.Mapping[str, t.Any], scratch: str) -> Outcome:
     apt = Apt(Runner(), given["lock_timeout"], given["timeout"], scratch)
     if scratch:
         apt.prepare_scratch()
-    return library.present(part, names, place, apt)
+    return library.present(part, names, place, apt, _fetch)
+
+
+def _fetch(url: str) -> bytes:
+    return t.cast(bytes, open_url(url, timeout=30).read(KEY_LIMIT))
 
 
 def _dated(findings: t.Sequence[_finding.Finding]) -> t.List[t.Dict[str, t.Any]]:

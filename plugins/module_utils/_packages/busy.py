@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who uses the GPUs right now: processes that hold a device node, and jobs of a scheduler. Nothing is asked of them."""
+"""Who uses the GPUs right now: processes that hold a device node, and jobs of a scheduler."""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ import re
 import typing as t
 from dataclasses import dataclass
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
+
 _NODE = re.compile(r"^/dev/(?:nvidia\d+|nvidia-uvm)$")
 #: The driver's own services and monitors: they hold nodes and train nothing.
 SERVICES = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "nvidia-imex", "dcgm-exporter", "nvlsm")
 #: Slurm runs one of these for each step of a job on the node.
 STEPS = ("slurmstepd",)
+#: Seconds. squeue gives up on a controller that is gone after nine.
+SQUEUE_LIMIT = 20.0
 
 
 @dataclass(frozen=True)
 class User:
-    """One process that uses the GPUs: ``why`` is the node that it holds, or the scheduler's job."""
+    """One process or job that uses the GPUs: ``why`` is the node that it holds; ``pid`` is 0 for a job."""
 
     pid: int
     command: str
     why: str
 
     def __str__(self) -> str:
-        return f"{self.command} (pid {self.pid}, {self.why})"
+        return f"{self.command} ({f'pid {self.pid}, ' if self.pid else ''}{self.why})"
 
 
 def users(proc: str = "/proc") -> t.List[User]:
@@ -43,6 +47,24 @@ def users(proc: str = "/proc") -> t.List[User]:
         if why and command not in SERVICES:
             found.append(User(int(name), command, why))
     return found
+
+
+def jobs(runner: Runner, hostname: str) -> t.List[User]:
+    """What Slurm runs on this host. An allocation may have no process here yet, so Slurm is asked.
+
+    A Slurm that does not answer counts as a job: whether somebody computes is then unknown.
+    """
+    if runner.which("squeue") is None:
+        return []
+    node = hostname.split(".", 1)[0]
+    argv = ["squeue", "--noheader", f"--nodelist={node}", "--format=%i %u"]
+    result = runner.run(argv, limit=SQUEUE_LIMIT)
+    if result.rc == 0:
+        rows = [line.split() for line in result.out.splitlines() if line.strip()]
+        return [User(0, f"job {row[0]}", f"of {row[-1]} in Slurm") for row in rows]
+    if "Invalid node name" in result.err:
+        return []  # a host that only asks, such as a login node
+    return [User(0, "squeue", f"does not say which jobs run here: {result.problem}")]
 
 
 def _scheduled(folder: str) -> str:

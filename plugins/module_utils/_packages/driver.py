@@ -26,7 +26,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt imp
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Change as Planned
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.busy import User
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.files import Files
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.repository import Repository
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.repository import Fetch, Repository
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import write_atomic
 
 SOURCES = "sources.list.d/gpufleet-debian.sources"
@@ -84,8 +84,8 @@ class Stop(Exception):
 class Change:
     """The change of one host, by apt."""
 
-    def __init__(self, task: Task, apt: Apt, users: t.Callable[[], t.Sequence[User]]) -> None:
-        self.task, self.apt, self.runner, self.users = task, apt, apt.runner, users
+    def __init__(self, task: Task, apt: Apt, users: t.Callable[[], t.Sequence[User]], get: Fetch) -> None:
+        self.task, self.apt, self.runner, self.users, self.get = task, apt, apt.runner, users, get
         self.asked: t.Tuple[str, ...] = ()
         self.files = Files(apt.runner, remember=not apt.scratch)
 
@@ -201,7 +201,7 @@ class Change:
     def _add_sources(self) -> None:
         """NVIDIA's repository where the plan takes the driver from there; else Debian's contrib and non-free."""
         if self.task.repository is not None:
-            repository.place(self.task.repository, self.apt, self.files)
+            repository.place(self.task.repository, self.apt, self.files, self.get)
         if self.task.plan["source"] != "os" or self.task.system != "debian":
             return
         entries = []

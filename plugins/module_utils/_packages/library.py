@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.files i
 
 
 def present(
-    part: str, names: t.Sequence[str], place: repository.Repository, apt: Apt, get: repository.Fetch = repository.fetch
+    part: str, names: t.Sequence[str], place: repository.Repository, apt: Apt, get: repository.Fetch
 ) -> Outcome:
     """Install the packages, ``name`` or ``name=PATTERN``, and hold them.
 
@@ -32,7 +32,7 @@ def present(
         apt.repair()
     files = Files(apt.runner, remember=not apt.scratch)
     try:
-        repository.place(place, apt, files)
+        repository.place(place, apt, files, get)
         apt.update()
         available = apt.versions(name.split("=")[0] for name in names)
         exact = [choose(name, available) for name in names]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import typing as t
-import urllib.request
 from dataclasses import dataclass
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import openpgp, sources
@@ -17,9 +16,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.files i
 KEYRINGS = "/etc/apt/keyrings"
 #: Revoked in April 2022 (NVIDIA/deepops#1167); apt that still trusts it alone knows no repository of today.
 OLD_KEYS = ("AE09FE4BBD223A84B2CCFCE3F60F4B3D7FA2AF80",)
-KEY_LIMIT = 1 << 20
-ANSWER_LIMIT = 30.0
-
+#: Gives the file at an address; raises OSError or ValueError where there is none.
 Fetch = t.Callable[[str], bytes]
 
 
@@ -45,9 +42,8 @@ def of_plan(part: t.Mapping[str, t.Any], given: t.Mapping[str, t.Optional[str]])
             "the plan names no repository of NVIDIA's for this system: give one in nvidia_repository_url"
         )
     url = url.rstrip("/") + "/"
-    key_url = given.get("key_url") or (
-        key.get("url") if not given.get("url") else url + str(key.get("url")).rsplit("/")[-1]
-    )
+    usual = str(key.get("url") or "")
+    key_url = given.get("key_url") or (url + usual.rpartition("/")[2] if given.get("url") else usual)
     fingerprint = (given.get("fingerprint") or key.get("fingerprint") or "").replace(" ", "").upper()
     if not fingerprint:
         raise PackageFailure(
@@ -57,13 +53,7 @@ def of_plan(part: t.Mapping[str, t.Any], given: t.Mapping[str, t.Optional[str]])
     return Repository(str(part.get("name") or "mirror"), url, str(key_url), fingerprint)
 
 
-def fetch(url: str) -> bytes:
-    """The file at an address (http, https or file)."""
-    with urllib.request.urlopen(url, timeout=ANSWER_LIMIT) as answer:
-        return t.cast(bytes, answer.read(KEY_LIMIT))
-
-
-def place(repository: Repository, apt: Apt, files: Files, get: Fetch = fetch) -> None:
+def place(repository: Repository, apt: Apt, files: Files, get: Fetch) -> None:
     """Trust the key for this repository alone, and name the repository once.
 
     Raises PackageFailure where the key cannot be had or is another one. A key that is there already is not fetched.

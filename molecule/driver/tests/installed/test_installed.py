@@ -59,7 +59,7 @@ class TestDebian12:
         for name in MODULES:
             path = f"/lib/modules/{kernel}/updates/dkms/{name}.ko"
             assert host.check_output(f"modinfo -F vermagic {path}").split()[0] == kernel, name
-        assert host.check_output(f"modinfo -k {kernel} -F version nvidia-current-open") == VERSION.split("-")[0]
+        assert host.check_output(f"modinfo -k {kernel} -F version nvidia-current-open") == VERSION.partition("-")[0]
 
     def test_every_package_of_the_version_is_held(self, host: t.Any) -> None:
         found = {name: state for name, (state, version) in states(host).items() if version == VERSION}

@@ -8,7 +8,10 @@ from __future__ import annotations
 import typing as t
 from pathlib import Path
 
+import pytest
+
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import busy
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
 
 def process(proc: Path, pid: int, comm: str, files: t.Sequence[str] = (), title: bytes = b"") -> None:
@@ -39,3 +42,31 @@ def test_processes_jobs_and_the_drivers_own_services(tmp_path: Path) -> None:
 
 def test_nobody(tmp_path: Path) -> None:
     assert busy.users(str(tmp_path)) == []
+
+
+# As Slurm 22.05 answers: one job, none, a host that is no node, a controller that is gone.
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("echo '2 alice'", ["job 2 (of alice in Slurm)"]),
+        ("true", []),
+        ("echo 'squeue: error: Invalid node name n1' >&2; exit 1", []),
+        (
+            "echo 'slurm_load_node error: Unable to contact slurm controller (connect failure)' >&2; exit 1",
+            [
+                "squeue (does not say which jobs run here: exit status 1: slurm_load_node error: Unable to contact"
+                " slurm controller (connect failure))"
+            ],
+        ),
+    ],
+)
+def test_what_slurm_says(tmp_path: Path, answer: str, expected: t.List[str]) -> None:
+    squeue = tmp_path / "usr/bin/squeue"
+    squeue.parent.mkdir(parents=True)
+    squeue.write_text(f'#!/bin/sh\n[ "$2" = --nodelist=n1 ] || exit 9\n{answer}\n')
+    squeue.chmod(0o755)
+    assert [str(user) for user in busy.jobs(Runner(str(tmp_path)), "n1.example.invalid")] == expected
+
+
+def test_no_slurm(tmp_path: Path) -> None:
+    assert busy.jobs(Runner(str(tmp_path)), "n1") == []
