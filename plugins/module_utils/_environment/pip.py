@@ -211,7 +211,7 @@ def page(index_url: str) -> str:
 
 
 def complaint(output: str) -> str:
-    """What pip says went wrong: its error lines with what is set off under them, or the last words where it has none."""
+    """What pip says went wrong: its error lines with what is set off under them, or its last words."""
     errors: t.List[str] = []
     heading = False
     for line in output.splitlines():

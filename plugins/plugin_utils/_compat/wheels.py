@@ -23,6 +23,7 @@ import typing as t
 import urllib.parse
 import urllib.request
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.pip import complaint
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._compat.lock import LockProblem, Plan
 
 TIMEOUT_S = 1800
@@ -111,10 +112,9 @@ def resolve(target: Target, requirements: t.Sequence[str], run: t.Optional[Run] 
                 return sorted(_line(item) for item in json.loads(report.read_text(encoding="utf-8"))["install"])
             if "--use-feature" not in done.stderr:
                 break
-    errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()[-3:]
     raise LockProblem(
         f"pip finds no wheels for {', '.join(requirements)} (Python {target.python}, {target.arch}, "
-        f"glibc {target.glibc}, {target.index_url or 'the index of its settings'}): {' '.join(errors)}"
+        f"glibc {target.glibc}, {target.index_url or 'the index of its settings'}): {complaint(done.stderr + done.stdout)}"
     )
 
 
@@ -122,7 +122,7 @@ def _command(
     target: Target, requirements: t.Sequence[str], folder: str, report: pathlib.Path, extra: t.Sequence[str]
 ) -> list[str]:
     tag = "cp" + target.minor.replace(".", "")
-    command = [sys.executable, "-c", LAUNCHER, json.dumps(target.markers()), "install", "--dry-run", "--quiet"]
+    command = [sys.executable, "-c", LAUNCHER, json.dumps(target.markers()), "install", "--dry-run"]
     command += ["--ignore-installed", "--disable-pip-version-check", "--no-input", "--only-binary=:all:"]
     command += [f"--report={report}", f"--target={folder}/none", f"--python-version={target.minor}"]
     command += ["--implementation=cp", f"--abi={tag}{'t' if target.python.endswith('t') else ''}"]
