@@ -114,7 +114,8 @@ def resolve(target: Target, requirements: t.Sequence[str], run: t.Optional[Run] 
                 break
     raise LockProblem(
         f"pip finds no wheels for {', '.join(requirements)} (Python {target.python}, {target.arch}, "
-        f"glibc {target.glibc}, {target.index_url or 'the index of its settings'}): {complaint(done.stderr + done.stdout)}"
+        f"glibc {target.glibc}, {target.index_url or 'the index of its settings'}): "
+        + complaint(done.stderr + done.stdout)
     )
 
 
