@@ -184,7 +184,12 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
     action = "remove" if given["state"] == "absent" else str(part.get("action", ""))
     known = record.read(runner)
     changes = action in driver.CHANGES or (action == "remove" and known is not None)
-    if not changes and (seen["owner"] != "package" or not part):
+    if action == "remove" and known is None and seen["owner"] != "nobody":
+        # Nothing that somebody else installed goes; that it stays is said.
+        return driver.Outcome(
+            findings=[replace(checks.owner(seen["owners"], seen["owner"], action), state="warn")]
+        ), False
+    if not changes and (seen["owner"] != "package" or action != "keep"):
         return driver.Outcome(), False
     image = given["mode"] == "image"
     if changes:
@@ -202,7 +207,7 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
         installed=seen["library_version"],
         image=image,
         proceed_when_busy=given["when_busy"] == "proceed",
-        repository=_repository(given, part),
+        repository=_repository(given, part) if action in driver.CHANGES else None,
     )
     change = driver.Change(task, apt, lambda: busy.users() + busy.jobs(runner, host["hostname"]), _fetch)
     if action == "remove" and known is not None:
@@ -214,7 +219,7 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
 
 
 def _repository(given: t.Mapping[str, t.Any], part: t.Mapping[str, t.Any]) -> t.Optional[repository.Repository]:
-    if part.get("action") not in driver.CHANGES or part.get("source") != "nvidia":
+    if part.get("source") != "nvidia":
         return None
     return repository.of_plan(given["plan"].get("repository") or {}, given["repository"])
 

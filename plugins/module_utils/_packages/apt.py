@@ -36,6 +36,10 @@ _BROKEN = {
     "t": "triggers-pending",
 }
 
+#: "Could not get lock /var/lib/apt/lists/lock", "dpkg frontend lock was locked by another process with pid 4711".
+LOCKED = re.compile(
+    r"[Cc]ould not get lock|lock (?:is|was) locked|[Uu]nable to lock|unable to access the dpkg frontend lock"
+)
 _SIGNATURE = re.compile(r"is not bound|is not considered secure|NO_PUBKEY|BADSIG|EXPKEYSIG")
 
 
@@ -173,7 +177,16 @@ class Apt:
     def update(self) -> None:
         """Fetch the lists. A repository that fails is an error: a version chosen without it may be the wrong one."""
         argv = ["apt-get", *self.options(), "-o", "APT::Update::Error-Mode=any", "update", "--quiet"]
-        self._must(self.runner.run(argv, limit=self.limit), "apt-get update")
+        self._must(self._waiting(argv), "apt-get update")
+
+    def _waiting(self, argv: t.Sequence[str]) -> Result:
+        """Run what gives up on a lock at once, until the lock is free or the time to wait for it is over."""
+        end = time.monotonic() + self.lock_limit
+        while True:
+            result = self.runner.run(argv, limit=self.limit)
+            if not LOCKED.search(result.err) or time.monotonic() >= end:
+                return result
+            time.sleep(1)
 
     def versions(self, names: t.Iterable[str]) -> t.Dict[str, t.List[str]]:
         """The versions that the sources have of each package, newest first; a package that none has is absent."""
@@ -220,10 +233,7 @@ class Apt:
     def repair(self) -> None:
         """Finish what a run that broke off left: apt refuses to work before that."""
         argv = ["dpkg", "--force-confdef", "--force-confold", "--configure", "--pending"]
-        end = time.monotonic() + self.lock_limit
-        # What dpkg cannot configure, apt's own repair may; but only apt waits for the lock by itself.
-        while "lock" in self.runner.run(argv, limit=self.limit).err and time.monotonic() < end:
-            time.sleep(1)
+        self._waiting(argv)  # what dpkg cannot configure, apt's own repair may
         fix = ["apt-get", *self.options(), "--quiet", *_CHANGE, "--fix-broken", "install"]
         self._must(self.runner.run(fix, limit=self.limit), "apt-get --fix-broken install")
 

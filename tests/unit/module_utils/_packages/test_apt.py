@@ -112,3 +112,16 @@ def test_complaint(output: str, expected: str) -> None:
 def test_choose(wanted: str, expected: str) -> None:
     available: t.Mapping[str, t.Sequence[str]] = apt.parse_madison(MADISON)
     assert apt.choose(wanted, available) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("E: Could not get lock /var/lib/apt/lists/lock. It is held by process 4711 (apt-get)", True),
+        ("dpkg: error: dpkg frontend lock was locked by another process with pid 4711", True),
+        ("E: Unable to lock directory /var/lib/apt/lists/", True),
+        ("dpkg: error processing package block-dkms (--configure): lockfile missing", False),
+    ],
+)
+def test_only_a_lock_is_waited_for(said: str, expected: bool) -> None:
+    assert bool(apt.LOCKED.search(said)) is expected
