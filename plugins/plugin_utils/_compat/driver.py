@@ -9,10 +9,8 @@ import dataclasses
 import functools
 
 from . import model, version
-from .host import FLAVOURS, Host
+from .host import FLAVOURS, NEWEST, Host
 from .version import Version
-
-NEWEST = 10**6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,15 +50,16 @@ def installed(host: Host) -> Driver | None:
     wish = host.request.driver_policy
     if wish.isdigit() and int(wish) != host.installed[0]:
         return None
-    flavour = host.request.driver_flavour
-    if not flavour:
+    flavour = "" if host.windows else host.request.driver_flavour
+    if not flavour and not host.windows:
         # A branch that comes with one flavour only leaves no doubt.
         known = host.installed_branch.flavours if host.installed_branch else ()
         flavour = known[0] if len(known) == 1 else ""
     return Driver(
         branch=host.installed[0],
         row=host.installed_branch,
-        version=host.request.driver if not host.request.driver.isdigit() else ".".join(map(str, host.installed)),
+        # Of a branch alone no version is known: what is assumed of it is compared, and never pinned or shown as found.
+        version=host.request.driver if not host.request.driver.isdigit() else "",
         effective=host.installed,
         flavour=flavour,
         origin="installed",

@@ -16,6 +16,7 @@ from .request import Request
 OURS = ("", "nobody", "package")
 CONTAINERS = ("docker", "podman", "lxc", "lxc-libvirt", "container", "containerd", "systemd-nspawn", "kubernetes")
 FLAVOURS = ("open", "proprietary")
+NEWEST = 10**6
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +51,16 @@ class Host:
         return self.owner not in OURS or self.request.driver_policy == "external"
 
     @property
+    def windows(self) -> bool:
+        """Whether the driver is that of Windows, which has numbers of its own and no kernel module."""
+        return self.owner == "wsl"
+
+    @property
+    def board(self) -> bool:
+        """Whether the driver is a part of an embedded board's own software (Jetson, L4T)."""
+        return _is_board(self.request)
+
+    @property
     def os_label(self) -> str:
         """The operating system for a person."""
         return f"{self.request.os_id} {self.request.os_version}".strip() or "an operating system that was not named"
@@ -71,6 +82,11 @@ def host(request: Request, data: model.Data) -> Host:
         driver = branch.first or driver
         assumed.append(f"driver {driver}, the first known of branch {request.driver}")
     installed = version.parse(driver) if driver else ()
+    owner = _owner(request, gpus)
+    if owner == "wsl" and installed:
+        # Windows counts 581 and 582 where Linux stays at 580: the branch is the newest that is not newer.
+        branches = [number for number in data.branches if number <= installed[0]]
+        installed = (branches[-1] if branches else installed[0], NEWEST)
     glibc = request.glibc or (system.glibc if system else "")
     return Host(
         request=request,
@@ -84,7 +100,7 @@ def host(request: Request, data: model.Data) -> Host:
         arch=arch,
         glibc=version.parse(glibc) if glibc else (),
         kernel=version.leading(request.kernel),
-        owner=_owner(request, gpus),
+        owner=owner,
         installed=installed,
         installed_branch=data.branches.get(installed[0]) if installed else None,
         fabric=_fabric(gpus),
@@ -102,9 +118,18 @@ def find_system(os_id: str, os_version: str, data: model.Data) -> model.System |
     return None
 
 
+_BOARDS = re.compile(r"\bnvgpu\b|\b(jetson|tegra|xavier|orin)\b", re.IGNORECASE)
+
+
+def _is_board(request: Request) -> bool:
+    return request.kernel.endswith("-tegra") or any(_BOARDS.search(wish.name) for wish in request.gpus)
+
+
 def _owner(request: Request, gpus: tuple[gpu.Match, ...]) -> str:
     if request.driver_owner and request.driver_owner not in ("nobody", "package"):
         return request.driver_owner
+    if _is_board(request):
+        return "board"
     if any(match.vgpu for match in gpus):
         return "vgpu_guest"
     if request.virtualization == "wsl" or re.search("microsoft", request.kernel, re.IGNORECASE):

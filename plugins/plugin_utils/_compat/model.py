@@ -112,7 +112,10 @@ class ForwardCompat(Record):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Branch(Record):
-    """A driver branch. ``first`` and ``last`` are known releases, "" where none was read."""
+    """A driver branch. ``first`` and ``last`` are known releases, "" where none was read.
+
+    ``kernel``: of an ended branch, the newest kernel that its last release can know.
+    """
 
     branch: int
     kind: str
@@ -124,6 +127,7 @@ class Branch(Record):
     cc_min: str
     cc_max: str
     flavours: tuple[str, ...]
+    kernel: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -236,12 +240,16 @@ class Key(Record):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KernelRow(Record):
-    """Drivers from ``driver_min`` to ``driver_max`` do not build from kernel ``kernel_min`` on."""
+    """Drivers from ``driver_min`` to ``driver_max`` do not build from kernel ``kernel_min`` on.
+
+    ``fixed``: the release of the same branch that does, "" where none was read.
+    """
 
     driver_min: str
     driver_max: str
     kernel_min: str
     kernel_contains: str = ""
+    fixed: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

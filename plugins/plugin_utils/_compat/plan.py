@@ -69,7 +69,7 @@ def driver_part(host: Host, best: Candidate) -> Part:
     driver = best.base
     row = packages.driver_row(host, driver)
     flavour = driver.flavour
-    if not flavour:
+    if not flavour and not host.windows:
         possible = set.intersection(*(set(flavours(match, host.data)) for match in host.gpus))
         flavour = possible.pop() if len(possible) == 1 else "unknown"
     return {

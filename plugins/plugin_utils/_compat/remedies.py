@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What would work instead: changes of the request, each resolved again before it is named.
 
-A proposal is a change of the request with a sentence; one that does not lead
-to a plan is dropped. Pairs are tried where no single change is enough.
+A proposal is a change of the request; one that does not lead to a plan is
+dropped. Pairs are tried where no single change is enough. What leaves the
+wishes as they are comes first, then what changes least of them.
 """
 
 from __future__ import annotations
@@ -13,13 +14,19 @@ import dataclasses
 import itertools
 import typing as t
 
-from . import gpu, model, version
+from . import gpu, model, rules_driver
 from .host import FLAVOURS, OURS, Host, host
+from .owner_steps import Step, driver_steps
 from .request import Request
-from .resolver import Outcome, resolve
+from .resolver import Candidate, Outcome, resolve
 from .rules_host import owner_name
 
 MOST = 5
+#: What a user wishes; everything else of a request is a fact about the host.
+WISHES = ("torch", "accelerator", "cuda", "driver_policy", "driver_source", "kernel_module", "forward_compat", "python")
+#: Those that a sentence says by their name.
+_NAMED = tuple(wish for wish in WISHES if wish not in ("torch", "python"))
+Changes = t.Mapping[str, t.Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,151 +39,185 @@ class Remedy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Proposal:
-    """``changes`` of the request; ``says`` makes the sentence from the outcome that they lead to."""
+    """``changes`` of the request; ``does`` says what is to be done, "" where the wish alone changes.
 
-    changes: t.Mapping[str, t.Any]
-    says: t.Callable[[Outcome], str]
+    ``far``: how far it is from what was asked: 0 where every wish stays, 4 for another host.
+    """
+
+    changes: Changes
+    does: str | t.Callable[[Candidate], str] = ""
+    far: int = 1
+
+    def says(self, best: Candidate) -> str:
+        """What is to be done, where the proposals lead to this candidate."""
+        return self.does if isinstance(self.does, str) else self.does(best)
 
 
 def remedies(outcome: Outcome) -> list[Remedy]:
-    """What would work, best first, each checked by resolving."""
+    """What would work, closest to the wish first, each checked by resolving."""
     asked = outcome.host
-    proposals = list(_proposals(outcome))
-    found = [remedy for proposal in proposals if (remedy := _check(asked, (proposal,)))]
+    unlike = {tuple(sorted(p.changes.items(), key=str)): p for p in reversed(list(_proposals(outcome)))}
+    proposals = [p for p in reversed(unlike.values()) if _differs(asked, p.changes)]
+    proposals.sort(key=lambda proposal: proposal.far)
+    found: dict[t.Any, Remedy] = {}
+    for proposal in proposals:
+        _check(asked, (proposal,), found)
     if not found:
-        for pair in itertools.combinations(proposals, 2):
-            if set(pair[0].changes) & set(pair[1].changes):
-                continue
-            if remedy := _check(asked, pair):
-                found.append(remedy)
-            if len(found) == MOST:
-                break
-    unlike = {remedy.says: remedy for remedy in reversed(found)}
-    return list(reversed(unlike.values()))[:MOST]
+        pairs = itertools.combinations(proposals, 2)
+        for pair in sorted(pairs, key=lambda pair: pair[0].far + pair[1].far):
+            if len(found) < MOST and not set(pair[0].changes) & set(pair[1].changes):
+                _check(asked, pair, found)
+    return list(found.values())[:MOST]
 
 
-def _check(asked: Host, proposals: tuple[_Proposal, ...]) -> Remedy | None:
+def _differs(asked: Host, changes: Changes) -> bool:
+    return any(getattr(asked.request, key) != value for key, value in changes.items())
+
+
+def _check(asked: Host, proposals: tuple[_Proposal, ...], found: dict[t.Any, Remedy]) -> None:
+    """Keep the remedy where it leads to a plan, and to another than those that are kept."""
     changes: dict[str, t.Any] = {}
     for proposal in proposals:
         changes |= proposal.changes
-    request = dataclasses.replace(asked.request, **changes)
-    outcome = resolve(host(request, asked.data), explain=False)
-    if outcome.best is None:
-        return None
-    return Remedy(", and ".join(proposal.says(outcome) for proposal in proposals), request)
+    changed = dataclasses.replace(asked.request, **changes)
+    best = resolve(host(changed, asked.data), explain=False).best
+    if best is None:
+        return
+    facts = frozenset((key, str(value)) for key, value in changes.items() if key not in WISHES)
+    found.setdefault((best.wheel, best.driver, facts), Remedy(_sentence(asked, proposals, changed, best), changed))
 
 
-def _works(asked: Host, changes: dict[str, t.Any]) -> bool:
-    changed = host(dataclasses.replace(asked.request, **changes), asked.data)
-    return resolve(changed, explain=False).best is not None
+def _sentence(asked: Host, proposals: tuple[_Proposal, ...], changed: Request, best: Candidate) -> str:
+    said = ", and ".join(text for proposal in proposals if (text := proposal.says(best)))
+    names = [name for name in _NAMED if getattr(changed, name) != getattr(asked.request, name)]
+    wishes = ", ".join(f"{name}: {_yaml(getattr(changed, name))}" for name in names)
+    wishes = f" ({wishes})" if wishes else ""
+    kept = all(getattr(changed, name) == getattr(asked.request, name) for name in WISHES)
+    if said and kept and len(asked.torch.releases) == 1 and changed.gpus == asked.request.gpus:
+        return said
+    return f"{said}{wishes}: {_runs(best)}" if said else f"{_runs(best)}{wishes}"
+
+
+def _yaml(value: t.Any) -> str:
+    return f"'{value}'" if str(value)[0].isdigit() else str(value).lower()
+
+
+def _runs(best: Candidate) -> str:
+    wheel, driver = best.wheel, best.driver
+    if driver is None:
+        return f"{wheel} runs here"
+    over = " with cuda-compat" if best.forward else ""
+    return f"{wheel} runs on driver {driver.version or driver.branch}{over}"
+
+
+def _branch(best: Candidate) -> str:
+    return f"{best.base.branch} with the {best.base.flavour or 'installed'} kernel module"
 
 
 def _proposals(outcome: Outcome) -> t.Iterator[_Proposal]:
     rules = {cause.rule for cause in outcome.causes}
     asked = outcome.host
+    if rules & {"not-glibc", "unknown-torch"}:
+        yield from _torch(asked)
+        return
     yield from _drivers(asked, rules)
     yield from _torch(asked)
     if rules & {"no-wheel-for-python"}:
         yield from _pythons(asked)
     if rules & {"no-common-driver", "gpu-not-in-wheel", "driver-dropped-gpu", "driver-lacks-gpu"}:
         yield from _fewer_gpus(asked)
-    yield from _host(asked, rules)
-
-
-def _runs(outcome: Outcome) -> str:
-    wheel, driver = outcome.chosen.wheel, outcome.chosen.driver
-    if driver is None:
-        return f"{wheel} runs here"
-    return f"{wheel} runs on driver {driver.version or driver.branch}"
-
-
-def _branch(outcome: Outcome) -> str:
-    driver = outcome.chosen.base
-    return f"{driver.branch} with the {driver.flavour or 'installed'} kernel module"
+    yield from _host(outcome, rules)
 
 
 def _drivers(asked: Host, rules: set[str]) -> t.Iterator[_Proposal]:
     request = asked.request
-    if asked.installed and asked.fixed_driver:
-        yield from _by_the_owner(asked, rules)
-    if request.driver_policy != "auto" and asked.owner in OURS:
-        yield _Proposal(
-            {"driver_policy": "auto"},
-            lambda o: f"let the driver be chosen (driver_policy: auto): {_runs(o)}",
-        )
+    yield from _by_the_owner(asked, rules)
+    if request.driver_policy != "auto" and (asked.owner in OURS or request.driver_policy.isdigit()):
+        yield _Proposal({"driver_policy": "auto"}, "let the driver be chosen" if asked.owner in OURS else "")
     if request.driver_source != "auto" or "os-package-too-old" in rules:
         yield _Proposal(
-            {"driver_source": "nvidia"},
-            lambda o: f"take driver branch {_branch(o)} from NVIDIA's repository (driver_source: nvidia)",
+            {"driver_source": "nvidia"}, lambda best: f"take driver branch {_branch(best)} from NVIDIA's repository"
         )
     if request.driver_source == "nvidia":
         yield _Proposal(
             {"driver_source": "auto"},
-            lambda o: f"take driver branch {_branch(o)}, {_signed(o)}, from the distribution (driver_source: auto)",
+            lambda best: f"take driver branch {_branch(best)}, {_signed(best)}, from the distribution",
         )
-    if request.kernel_module != "auto":
-        yield _Proposal({"kernel_module": "auto"}, lambda o: f"driver branch {_branch(o)} (kernel_module: auto)")
+    yield _Proposal({"kernel_module": "auto"}, lambda best: f"driver branch {_branch(best)}")
     if not asked.fixed_driver and asked.installed and "driver-dropped-gpu" in rules:
         older = [row for row in asked.data.branches.values() if row.branch < asked.installed[0]]
-        for row in sorted(older, key=lambda row: (not row.supported, -row.branch)):
-            changes: dict[str, t.Any] = {"driver_policy": str(row.branch), "kernel_module": "auto"}
-            if _works(asked, changes):
-                step = f"(driver_policy: '{row.branch}')"
-                yield _Proposal(changes, lambda o, step=step: f"go back to driver branch {_branch(o)} {step}")  # type: ignore[misc]
-                break
+        ways: list[Changes] = [
+            {"driver_policy": str(row.branch), "kernel_module": "auto"}
+            for row in sorted(older, key=lambda row: (not row.supported, -row.branch))
+        ]
+        if changes := _first(asked, ways):
+            yield _Proposal(changes, lambda best: f"go back to driver branch {_branch(best)}")
     virtual = any(match.vgpu for match in asked.gpus)
-    if "driver-too-old" in rules and not request.forward_compat and not virtual:
-        yield _Proposal({"forward_compat": True}, lambda o: f"with cuda-compat (forward_compat: true) {_runs(o)}")
+    if "driver-too-old" in rules and not virtual:
+        yield _Proposal({"forward_compat": True})
 
 
-def _signed(outcome: Outcome) -> str:
-    return "prebuilt and signed" if outcome.chosen.base.signed else "built here"
+def _signed(best: Candidate) -> str:
+    return "prebuilt and signed" if best.base.signed else "built here"
+
+
+def _other_builds(asked: Host) -> list[dict[str, t.Any]]:
+    """Wishes for torch from the one that was asked for to any."""
+    found: list[dict[str, t.Any]] = [{}, {"torch": _plain(asked), "cuda": "auto"}, {"torch": "latest", "cuda": "auto"}]
+    return [changes for changes in found if not changes or _differs(asked, changes)]
+
+
+def _first(asked: Host, ways: t.Sequence[Changes]) -> dict[str, t.Any]:
+    """The first of the ways that works, with as little change of the build as can be; {} where none does."""
+    for build in _other_builds(asked):
+        for way in ways:
+            changed = host(dataclasses.replace(asked.request, **way, **build), asked.data)
+            if resolve(changed, explain=False).best is not None:
+                return {**way, **build}
+    return {}
 
 
 def _by_the_owner(asked: Host, rules: set[str]) -> t.Iterator[_Proposal]:
-    """The oldest driver that works, installed by whoever looks after it."""
+    """Another driver or another module, installed by whoever looks after it."""
+    if asked.board:
+        return  # the driver is a part of the board's software: no other one can be put in its place
     who = "" if asked.owner in OURS else f"{owner_name(asked)}: "
+    wish = asked.request.kernel_module
     for kind in FLAVOURS:
-        if f"{kind}-module-required" in rules:
+        needed = f"{kind}-module-required" in rules or ("module-not-as-wished" in rules and wish == kind)
+        if needed and asked.installed and asked.fixed_driver:
             text = f"{who}install the {kind} kernel module of driver {asked.request.driver}"
-            yield _Proposal({"driver_flavour": kind}, lambda _o, text=text: text)  # type: ignore[misc]
-    # An older branch only where the GPU needs one, and then the newest of them.
-    down = "driver-dropped-gpu" in rules
-    for branch in sorted(asked.data.branches.values(), key=lambda row: -row.branch if down else row.branch):
-        least = [branch.first] + [match.gpu.driver_min for match in asked.gpus]
-        of_branch = [number for number in least if number and version.major(number) == branch.branch]
-        if not of_branch:
-            continue
-        driver = max(of_branch, key=version.parse)
-        shown = str(branch.branch) if driver == branch.first else driver
-        if version.parse(driver) > asked.installed:
-            step = f"{who}upgrade the driver to {shown} or newer"
-        elif down and branch.branch < asked.installed[0]:
-            step = f"{who}go back to driver branch {branch.branch}"
-        else:
-            continue
-        changes: dict[str, t.Any] = {"driver": driver, "driver_flavour": ""}
-        if _works(asked, changes):
-            yield _Proposal(changes, lambda _o, step=step: step)  # type: ignore[misc]
-            return
+            yield _Proposal({"driver_flavour": kind}, text, 0)
+            if _first(asked, [{"driver_flavour": kind}]).keys() == {"driver_flavour"}:
+                return
+    unpackaged = asked.owner in OURS and "driver-not-offered" in rules and not asked.fixed_driver
+    if not unpackaged and not (asked.fixed_driver and (asked.installed or asked.owner not in OURS)):
+        return
+    steps = list(driver_steps(asked, "driver-dropped-gpu" in rules))
+    ways: dict[str, Step] = {step.driver: step for step in steps}
+    policy = {"driver_policy": "external"} if unpackaged else {}
+    changes = _first(asked, [{"driver": step.driver, "driver_flavour": "", **policy} for step in steps])
+    if changes:
+        by = "by the system's own means, " if unpackaged else ""
+        yield _Proposal(changes, f"{who}{by}{ways[changes['driver']].says}", 0 if len(changes) == 2 else 2)
+
+
+def _plain(asked: Host) -> str:
+    """The wish for torch without its build."""
+    return asked.request.torch.split("+", 1)[0]
 
 
 def _torch(asked: Host) -> t.Iterator[_Proposal]:
-    request = asked.request
-    plain = request.torch.split("+")[0]
-    if request.cuda != "auto" or plain != request.torch:
-        yield _Proposal({"torch": plain, "cuda": "auto"}, lambda o: f"{_runs(o)} (cuda: auto)")
-    if request.torch.lower() != "latest":
-        if request.cuda != "auto":
-            yield _Proposal({"torch": "latest"}, lambda o: f"{_runs(o)} (with cuda {o.host.request.cuda} as wished)")
-        yield _Proposal({"torch": "latest", "cuda": "auto"}, _runs)
+    yield _Proposal({"torch": _plain(asked), "cuda": "auto"}, far=2)
+    yield _Proposal({"torch": "latest"}, far=3)
+    yield _Proposal({"torch": "latest", "cuda": "auto"}, far=3)
 
 
 def _pythons(asked: Host) -> t.Iterator[_Proposal]:
     tags = {tag for release in asked.torch.releases for tag in release.wheels.get(asked.arch, ())}
-    plain = sorted((tag for tag in tags if tag[-1] != "t"), key=version.parse, reverse=True)
+    plain = sorted((tag for tag in tags if tag[-1] != "t"), key=lambda tag: int(tag.split(".")[1]), reverse=True)
     for tag in plain[:1]:
-        yield _Proposal({"python": tag}, lambda o, tag=tag: f"Python {tag}: {_runs(o)}")  # type: ignore[misc]
+        yield _Proposal({"python": tag}, f"Python {tag}", 2)
 
 
 def _fewer_gpus(asked: Host) -> t.Iterator[_Proposal]:
@@ -185,37 +226,43 @@ def _fewer_gpus(asked: Host) -> t.Iterator[_Proposal]:
         return
     for match in asked.gpus:
         alone = tuple(wish for wish in asked.request.gpus if wish == match.wish)
-        yield _Proposal({"gpus": alone}, lambda o, m=match: f"a host with {m.label} only: {_runs(o)}")  # type: ignore[misc]
+        yield _Proposal({"gpus": alone}, f"a host with {match.label} only", 4)
 
 
-def _host(asked: Host, rules: set[str]) -> t.Iterator[_Proposal]:
+def _host(outcome: Outcome, rules: set[str]) -> t.Iterator[_Proposal]:
+    asked = outcome.host
     request = asked.request
     if "secure-boot-unsigned-module" in rules:
-        text = "enrol a key that signs the module which is built (mok_enrolled: true)"
-        yield _Proposal({"mok_enrolled": True}, lambda _o: text)
+        yield _Proposal(
+            {"mok_enrolled": True}, "enrol a key that signs the module which is built (mok_enrolled: true)", 0
+        )
     if "headers-unavailable" in rules:
-        yield _Proposal({"headers": "available"}, lambda _o: f"headers of kernel {request.kernel}")
-    if "kernel-too-new-for-driver" in rules:
-        yield _Proposal({"kernel": ""}, lambda _o: f"a kernel older than {request.kernel}, on which the driver builds")
+        yield _Proposal({"headers": "available"}, f"headers of kernel {request.kernel}", 0)
+    if "kernel-too-new-for-driver" in rules and outcome.nearest and outcome.nearest.driver:
+        yield _Proposal({"kernel": ""}, rules_driver.older_kernel(asked, outcome.nearest.driver), 3)
     if "glibc-too-old" in rules:
-        needs = max((release.glibc.get(asked.arch, "0") for release in asked.torch.releases), key=version.parse)
+        needs = _glibc(asked)
         changes = {"glibc": needs, "os_id": "", "os_version": ""}
-        yield _Proposal(changes, lambda _o: f"an operating system with glibc {needs} or newer")
+        yield _Proposal(changes, f"an operating system with glibc {needs} or newer", 4)
     if "fabric-manager-mismatch" in rules and asked.installed:
         who = "" if asked.owner in OURS else f"{owner_name(asked)}: "
         text = f"{who}install fabric manager {request.driver}, the driver's own version"
-        yield _Proposal({"fabric_manager": request.driver}, lambda _o: text)
+        yield _Proposal({"fabric_manager": request.driver}, text, 0)
     if "gpus-hidden" in rules:
-        yield _Proposal({"hidden_by": ""}, lambda _o: "look at the host from outside the job")
+        yield _Proposal({"hidden_by": ""}, "look at the host from outside the job", 0)
     if "gpu-planned-as-cpu" in rules:
-        yield _Proposal({"accelerator": "cuda"}, lambda o: f"accelerator cuda: {_runs(o)}")
+        yield _Proposal({"accelerator": "cuda"})
     if "contradictory-wish" in rules:
-        yield _Proposal(
-            {"accelerator": "auto", "torch": request.torch.split("+")[0]}, lambda o: f"{_runs(o)} (accelerator: auto)"
-        )
-        yield _Proposal({"cuda": "auto"}, lambda o: f"{_runs(o)} (cuda: auto)")
+        yield _Proposal({"accelerator": "auto", "torch": _plain(asked)})
+        yield _Proposal({"cuda": "auto"})
     if "unknown-gpu" in rules:
         yield from _stated_capability(asked)
+
+
+def _glibc(asked: Host) -> str:
+    """The least glibc that a build of the wish needs."""
+    needs = [release.glibc.get(asked.arch, "2.17") for release in asked.torch.releases]
+    return max(needs, key=lambda number: [int(part) for part in number.split(".")])
 
 
 def _stated_capability(asked: Host) -> t.Iterator[_Proposal]:
@@ -227,7 +274,7 @@ def _stated_capability(asked: Host) -> t.Iterator[_Proposal]:
         stated = gpu.Wish(unknown.wish.name, capability)
         wishes = tuple(stated if wish == unknown.wish else wish for wish in asked.request.gpus)
         text = f"where it is true, state {{name: '{stated.name}', compute_capability: '{capability}'}}"
-        yield _Proposal({"gpus": wishes}, lambda o, text=text: f"{text}: {_runs(o)}")  # type: ignore[misc]
+        yield _Proposal({"gpus": wishes}, text)
 
 
 def _capability_hint(unknown: gpu.Unknown, data: model.Data) -> str:

@@ -310,10 +310,13 @@ _NOT_OF_DRIVER = frozenset(rule.id for rule in WHEEL_RULES) | {"forward-compat-u
 
 
 def _owned_elsewhere(host: Host) -> Cause:
+    policy = host.request.driver_policy
     who = owner_name(host) if host.owner not in OURS else "driver_policy external"
-    return Cause(
-        "driver-owned-elsewhere", "driver", f"a driver that belongs to {who}", f"its change by {who}", "by design"
-    )
+    found, needs = f"a driver that belongs to {who}", f"its change by {who}"
+    if policy.isdigit() and host.installed and int(policy) != host.installed[0]:
+        found = f"driver {host.request.driver}, which belongs to {who}, beside driver_policy {policy}"
+        needs += ", or driver_policy auto"
+    return Cause("driver-owned-elsewhere", "driver", found, needs, "by design")
 
 
 def _no_driver_offered(host: Host) -> Cause:

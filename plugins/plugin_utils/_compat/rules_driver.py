@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import version
+from . import model, version
 from .cause import MATRIX, Cause, Rule, Said
 from .driver import Driver
 from .host import FLAVOURS, Host, architecture, flavours
@@ -45,7 +45,7 @@ def _driver_dropped_gpu(host: Host, driver: Driver) -> t.Iterator[Said]:
 def _wrong_module(host: Host, driver: Driver, kind: str) -> t.Iterator[Said]:
     wish = host.request.kernel_module
     # Of an installed driver whose module nobody named, the wish says what it is taken to be.
-    flavour = driver.flavour or (wish if wish in FLAVOURS else "")
+    flavour = driver.flavour or (wish if wish in FLAVOURS and not host.windows else "")
     if not flavour or flavour == kind:
         return
     for match in host.gpus:
@@ -68,15 +68,41 @@ def _module_not_as_wished(host: Host, driver: Driver) -> t.Iterator[Said]:
         yield "driver", str(driver), f"the {wish} kernel module, as wished"
 
 
-def _kernel_too_new(host: Host, driver: Driver) -> t.Iterator[Said]:
+def kernel_rows(host: Host, driver: Driver) -> list[model.KernelRow]:
+    """The rows that say that the driver does not build on the host's kernel."""
     if driver.build == "prebuilt" or not host.kernel:
+        return []
+    return [
+        row
+        for row in host.data.kernels
+        if host.kernel >= version.leading(row.kernel_min)
+        and row.kernel_contains in host.request.kernel
+        and version.parse(row.driver_min) <= driver.effective <= version.parse(row.driver_max)
+    ]
+
+
+def _kernel_too_new(host: Host, driver: Driver) -> t.Iterator[Said]:
+    for row in kernel_rows(host, driver):
+        needs = f"driver {row.fixed} or newer" if row.fixed else f"a driver newer than {row.driver_max}"
+        needs += f", or a kernel before {row.kernel_min}{row.kernel_contains}"
+        yield "kernel", f"kernel {host.request.kernel}, on which {driver} does not build", needs
         return
-    for row in host.data.kernels:
-        if host.kernel < version.leading(row.kernel_min) or row.kernel_contains not in host.request.kernel:
-            continue
-        if version.parse(row.driver_min) <= driver.effective <= version.parse(row.driver_max):
-            needs = f"a driver newer than {row.driver_max}, or a kernel before {row.kernel_min}{row.kernel_contains}"
-            yield "kernel", f"kernel {host.request.kernel}, on which {driver} does not build", needs
+    # Nothing was read of it; but the last release of an ended branch cannot know what came later. What is installed
+    # already, or what a distribution builds and mends itself, is not judged by that.
+    newest = driver.row.kernel if driver.row and driver.origin == "nvidia" else ""
+    if newest and host.kernel[:2] > version.parse(newest):
+        found = f"kernel {host.request.kernel}, which is newer than the last release of branch {driver.branch}"
+        yield "kernel", found, f"a branch that gets fixes, or kernel {newest} or older"
+
+
+def older_kernel(host: Host, driver: Driver) -> str:
+    """A kernel on which the driver builds, as a step for a person."""
+    rows = kernel_rows(host, driver)
+    if rows:
+        least = min((row.kernel_min for row in rows), key=version.leading)
+        return f"a kernel before {least}, on which {driver} builds"
+    newest = driver.row.kernel if driver.row else ""
+    return f"kernel {newest} or older, on which {driver} builds"
 
 
 def _kernel_too_old(host: Host, driver: Driver) -> t.Iterator[Said]:
@@ -114,8 +140,12 @@ def _fabric_manager_mismatch(host: Host, driver: Driver) -> t.Iterator[Said]:
     if not required:
         return
     other = host.request.fabric_manager
-    if driver.stays and host.external and other and version.parse(other) != driver.effective:
-        yield "fabric manager", f"fabric manager {other}", f"exactly {driver.version}, the version of the driver"
+    if driver.stays and host.external and other:
+        # Of a driver of which only the branch was given, no more can be compared.
+        known = driver.effective if driver.version else driver.effective[:1]
+        if version.parse(other)[: len(known)] != known:
+            needs = f"exactly {driver.version or f'branch {driver.branch}'}, the version of the driver"
+            yield "fabric manager", f"fabric manager {other}", needs
     family = host.system.family if host.system else ""
     rows = [row for row in host.data.fabric_packages if row.family == family and row.origin == driver.origin]
     if family and _from_archive(driver) and not rows:

@@ -20,6 +20,7 @@ OWNER_NAMES = {
     "wsl": "Windows",
     "container_guest": "the container's host",
     "image_os": "the operating system's image",
+    "board": "the board's own software (L4T)",
     "multiple": "more than one owner",
     "unknown": "an unknown owner",
 }

@@ -54,7 +54,7 @@ def _driver(host: Host, best: Candidate) -> list[str]:
     elif not row.supported:
         ended = f" (ended {row.eol})" if row.eol != "ended" else ""
         found.append(f"driver branch {driver.branch} gets no more fixes{ended}")
-    if not driver.flavour:
+    if not driver.flavour and not host.windows:
         needing = [match.label for match in host.gpus if len(flavours(match, host.data)) == 1]
         if needing:
             kind = flavours(next(m for m in host.gpus if len(flavours(m, host.data)) == 1), host.data)[0]

@@ -5,7 +5,7 @@
 
 ``expect`` is a mapping of paths in the plan to what must be there (see ``matches``), and beside them: ``conflicts``,
 rules that the answer names (alternatives between bars); ``remedies``, patterns of which each is in some remedy;
-``text``, a pattern in the whole answer.
+``not_in_remedies``, a pattern that is in none; ``text``, a pattern in the whole answer.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 CASES = pathlib.Path(__file__).parent / "cases"
+OF_A_CONFLICT = ("conflicts", "remedies", "not_in_remedies", "text")
 AROUND = {
     "os_id": "ubuntu",
     "os_version": "24.04",
@@ -72,7 +73,7 @@ def faults(expect, plan):
     found = [
         f"{path} is {cell(plan, path)!r}, not {value!r}"
         for path, value in expect.items()
-        if path not in ("conflicts", "remedies", "text") and not matches(value, cell(plan, path), plan)
+        if path not in OF_A_CONFLICT and not matches(value, cell(plan, path), plan)
     ]
     rules = {cause["rule"] for cause in plan.get("conflicts", [])}
     for wanted in expect.get("conflicts", []):
@@ -81,6 +82,12 @@ def faults(expect, plan):
     for pattern in expect.get("remedies", []):
         if not any(re.search(pattern, remedy) for remedy in plan["remedies"]):
             found.append(f"no remedy with {pattern!r} in {plan['remedies']}")
+    if any(
+        re.search(expect["not_in_remedies"], remedy)
+        for remedy in plan.get("remedies", [])
+        if "not_in_remedies" in expect
+    ):
+        found.append(f"a remedy with {expect['not_in_remedies']!r} in {plan['remedies']}")
     if "text" in expect and not re.search(expect["text"], str(plan)):
         found.append(f"nothing says {expect['text']}")
     return found

@@ -132,7 +132,7 @@ def test_the_build_without_cuda(torch, arch, requirement):
 def test_the_build_without_cuda_has_limits_too():
     found = ask("2.15.0", accelerator="cpu", python="3.10")
     assert [cause["rule"] for cause in found["conflicts"]] == ["no-wheel-for-python"]
-    assert found["remedies"] == ["torch 2.14.1+cpu runs here", "Python 3.15: torch 2.15.0+cpu runs here"]
+    assert found["remedies"] == ["Python 3.15: torch 2.15.0+cpu runs here", "torch 2.14.1+cpu runs here"]
 
 
 @pytest.mark.parametrize(
@@ -204,34 +204,40 @@ def test_an_answer_is_json(options):
             [
                 "upgrade the driver to 580 or newer",
                 "let the driver be chosen (driver_policy: auto): torch 2.9.0+cu130 runs on driver 580",
-                "with cuda-compat (forward_compat: true) torch 2.9.0+cu130 runs on driver 570.133.20",
+                "torch 2.9.0+cu130 runs on driver 570.133.20 with cuda-compat (forward_compat: true)",
                 "torch 2.9.0+cu128 runs on driver 570.133.20 (cuda: auto)",
-                "torch 2.15.0+cu126 runs on driver 570.133.20",
+                "torch 2.15.0+cu126 runs on driver 570.133.20 (cuda: auto)",
             ],
         ),
         (
             "2.9.0",
             [V100],
             {"cuda": "13.0"},
-            ["torch 2.9.0+cu128 runs on driver 580 (cuda: auto)", "torch 2.15.0+cu126 runs on driver 580"],
+            ["torch 2.9.0+cu128 runs on driver 580 (cuda: auto)", "torch 2.15.0+cu126 runs on driver 580 (cuda: auto)"],
         ),
         (
             "2.8.0",
             [V100],
             {"driver": "595.58.03"},
-            ["go back to driver branch 580 with the proprietary kernel module (driver_policy: '580')"],
+            [
+                "go back to driver branch 580 with the proprietary kernel module (driver_policy: '580'): "
+                "torch 2.8.0+cu128 runs on driver 580"
+            ],
         ),
         (
             "2.8.0",
             [V100],
             {"driver": "595.58.03", "driver_owner": "dgx_os"},
-            ["DGX OS: go back to driver branch 580"],
+            ["DGX OS: go back to driver branch 580, with the proprietary kernel module"],
         ),
         (
             "2.8.0",
             ["NVIDIA GeForce RTX 5090"],
             {"os_id": "debian", "os_version": "13", "driver_source": "os"},
-            ["take driver branch 580 with the open kernel module from NVIDIA's repository (driver_source: nvidia)"],
+            [
+                "take driver branch 580 with the open kernel module from NVIDIA's repository (driver_source: nvidia): "
+                "torch 2.8.0+cu128 runs on driver 580"
+            ],
         ),
         (
             "2.8.0",
@@ -242,7 +248,16 @@ def test_an_answer_is_json(options):
                 "a host with NVIDIA B200 only: torch 2.8.0+cu128 runs on driver 580",
             ],
         ),
-        ("2.8.0", [T4], {"os_id": "amzn", "os_version": "2"}, ["an operating system with glibc 2.28 or newer"]),
+        (
+            "2.8.0",
+            [T4],
+            {"os_id": "amzn", "os_version": "2"},
+            [
+                "by the system's own means, install driver 580 or newer (driver_policy: external): "
+                "torch 2.6.0+cu124 runs on driver 580.65.06",
+                "an operating system with glibc 2.28 or newer",
+            ],
+        ),
         ("2.8.0", [], {}, []),
         ("2.8.0", ["NVIDIA Z9000"], {}, []),
         (
@@ -260,14 +275,68 @@ def test_an_answer_is_json(options):
             {"python": "3.9", "glibc": "2.17"},
             ["torch 2.6.0+cu124 runs on driver 580"],
         ),
+        # The conditions of a step belong to it: a last branch, a kernel module.
+        (
+            "2.8.0",
+            [V100],
+            {"driver": "450.248.02", "driver_owner": "dgx_os"},
+            [
+                "DGX OS: upgrade the driver to branch 580, the last with Volta, with the proprietary kernel module",
+                "torch 2.7.1+cu118 runs on driver 450.248.02",
+            ],
+        ),
+        (
+            "2.8.0",
+            ["NVIDIA GeForce RTX 5090"],
+            {"driver": "550.163.01", "driver_owner": "runfile"},
+            ["the .run installer: upgrade the driver to 580 or newer, with the open kernel module"],
+        ),
+        (
+            "2.8.0",
+            [H100],
+            {
+                "driver": "580.95.05",
+                "driver_owner": "dgx_os",
+                "driver_flavour": "proprietary",
+                "kernel_module": "open",
+            },
+            [
+                "DGX OS: install the open kernel module of driver 580.95.05",
+                "driver branch 580 with the proprietary kernel module (kernel_module: auto): "
+                "torch 2.8.0+cu128 runs on driver 580.95.05",
+            ],
+        ),
+        # A branch that the owner does not have is a wish too many.
+        (
+            "2.8.0",
+            [H100],
+            {"driver": "550.163.01", "driver_owner": "cloud_image", "driver_policy": "580"},
+            [
+                "the cloud image: upgrade the driver to branch 580, as wished",
+                "torch 2.8.0+cu128 runs on driver 550.163.01 (driver_policy: auto)",
+            ],
+        ),
+        # A driver of somebody else and another build, together.
+        (
+            "2.9.0",
+            [V100],
+            {"cuda": "13.0", "driver": "450.248.02", "driver_owner": "dgx_os"},
+            [
+                "DGX OS: upgrade the driver to branch 580, the last with Volta, with the proprietary kernel module "
+                "(cuda: auto): torch 2.9.0+cu128 runs on driver 580.65.06",
+                "torch 2.7.1+cu118 runs on driver 450.248.02 (cuda: auto)",
+            ],
+        ),
+        # A wish that does not matter is not changed.
+        ("2.8.0+cpu", [H100], {}, ["torch 2.8.0+cu128 runs on driver 580", "torch 2.15.0+cu132 runs on driver 580"]),
         # No single change is enough: another Python and another system.
         (
             "2.9.0",
             ["NVIDIA B200"],
             {"python": "3.9", "glibc": "2.17"},
             [
-                "torch 2.8.0+cu128 runs on driver 580, and an operating system with glibc 2.28 or newer",
-                "Python 3.14: torch 2.9.0+cu128 runs on driver 580, and an operating system with glibc 2.28 or newer",
+                "Python 3.14, and an operating system with glibc 2.28 or newer: torch 2.9.0+cu128 runs on driver 580",
+                "an operating system with glibc 2.28 or newer: torch 2.8.0+cu128 runs on driver 580",
             ],
         ),
     ],
@@ -301,6 +370,6 @@ def test_a_conflict_as_text():
             "which knows CUDA 11.4; needs driver 525.60.13 or newer for torch 2.9.0+cu128",
             "  driver-owned-elsewhere: driver: found a driver that belongs to DGX OS; needs its change by DGX OS",
             "What works instead:",
-            "  1. DGX OS: upgrade the driver to 525 or newer",
+            "  1. DGX OS: upgrade the driver to 580 or newer",
         ]
     )

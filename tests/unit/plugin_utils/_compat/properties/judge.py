@@ -262,7 +262,8 @@ def judge(asked: Question, plan: t.Mapping[str, t.Any]) -> list[str]:
     stays = driver["action"] in ("keep", "external", "none")
     if asked.kernel_module not in ("auto", driver["kernel_module"]) and not (stays and len(flavours) > 1):
         faults.append(f"{asked.kernel_module} modules were asked for")
-    if stays and version != asked.driver:
+    # Of a driver of which only the branch was told no version is known.
+    if stays and version != ("" if asked.driver.isdigit() else asked.driver):
         faults.append(f"R18 driver {asked.driver!r} is said to stay as {version!r}")
     if not stays and (asked.driver_policy in ("keep", "external") or asked.driver_owner not in ("nobody", "package")):
         faults.append(f"the driver is not ours, yet its action is {driver['action']}")
