@@ -122,12 +122,8 @@ class ActionModule(ActionBase):
 
 
 def _planned(facts: Vars, host: str) -> Vars:
-    """What the module plan returned of a host. The task ran once: a host that was lost before has it from another."""
-    for name in (host, *facts["ansible_play_hosts"]):
-        result = facts["hostvars"][name].get("plan_all")
-        if isinstance(result, t.Mapping):
-            return t.cast("Vars", (result.get("hosts") or {}).get(host) or {})
-    return {}
+    """A host that was lost before has what the module plan returned of it from another."""
+    return collect.planned_of(host, (facts["hostvars"][name] for name in (host, *facts["ansible_play_hosts"])))
 
 
 def _public_variables() -> set[str]:

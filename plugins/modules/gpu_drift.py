@@ -39,8 +39,8 @@ options:
     type: dict
   findings:
     description:
-      - The findings of the proof. Nothing is recorded unless they make the host ready.
-      - Needed by O(state=recorded).
+      - The findings of the host. Nothing is recorded unless they make it ready.
+      - Not given, those that the roles of this collection registered on it in this play.
     type: list
     elements: dict
 extends_documentation_fragment:
@@ -61,7 +61,6 @@ EXAMPLES = r"""
     python: /opt/gpufleet/venv/bin/python
     plan: "{{ gpufleet_plan }}"
     proof: "{{ verify_result.proof }}"
-    findings: "{{ verify_result.findings }}"
 
 - name: Compare the host with what was proved
   gpufleet.pytorch.gpu_drift:
@@ -122,7 +121,7 @@ def main() -> None:
             "proof": {"type": "dict"},
             "findings": {"type": "list", "elements": "dict"},
         },
-        required_if=[("state", "recorded", ["python", "plan", "proof", "findings"])],
+        required_if=[("state", "recorded", ["python", "plan", "proof"])],
         supports_check_mode=True,
     )
     directory = module.params["directory"] or state_dir(os.geteuid(), os.environ)
@@ -163,10 +162,10 @@ def _compare(python: t.Optional[str], expected: t.Optional[t.Mapping[str, t.Any]
 
 def _record(module: AnsibleModule, path: str, expected: t.Optional[t.Mapping[str, t.Any]]) -> t.Dict[str, t.Any]:
     params = module.params
-    state = fold([from_dict(item) for item in params["findings"]])
+    state = fold([from_dict(item) for item in params["findings"] or []])
     if state != READY:
         refusal = Finding(
-            "recorded", "not_applicable", reason=f"the proof says {state}: nothing is recorded", policy="report"
+            "recorded", "not_applicable", reason=f"the findings say {state}: nothing is recorded", policy="report"
         )
         return {"changed": False, "path": path, "findings": _dated([refusal])}
     runner = Runner()

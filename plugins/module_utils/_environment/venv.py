@@ -97,11 +97,19 @@ def look(venv: str) -> Found:
             f"{os.path.join(venv, MARKER)} cannot be read ({error}); if nothing in {venv} is needed, remove it and"
             " run again"
         ) from None
-    if not isinstance(marker, dict) or marker.get("schema") != SCHEMA:
+    schema = marker.get("schema") if isinstance(marker, dict) else None
+    if schema != SCHEMA:
         raise EnvironmentFailure(
-            f"{venv} was made by another version of this collection (schema {marker.get('schema')!r}, needed {SCHEMA});"
+            f"{venv} was made by another version of this collection (schema {schema!r}, needed {SCHEMA});"
             " use that version, or choose another pytorch_venv"
         )
+    try:
+        recorded(marker)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise EnvironmentFailure(
+            f"{os.path.join(venv, MARKER)} is damaged ({type(error).__name__} {error}); if nothing in {venv} is needed,"
+            " remove it and run again"
+        ) from None
     installed, damaged = _installed(venv, {item["name"] for item in marker.get("packages", [])})
     return Found("ours", marker=marker, installed=installed, damaged=damaged)
 

@@ -70,7 +70,8 @@ def _kept(shop: Workshop) -> t.Tuple[Locked, ...]:
     try:
         with open(_kept_path(shop), encoding="utf-8") as stream:
             packages = from_json(json.load(stream)["packages"])
-    except FileNotFoundError:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        # Not there, or not what we wrote: it only saves asking again.
         return ()
     store = shop.task.source.store
     return packages if all(wheel.find_in_store(store, item.name, item.sha256) for item in packages) else ()

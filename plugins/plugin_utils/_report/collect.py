@@ -85,6 +85,15 @@ def host_findings(
     return stamp(apply_policy(found, variables.get("gpufleet_policy") or {}), now())
 
 
+def planned_of(host: str, variables: t.Iterable[t.Mapping[str, t.Any]]) -> t.Mapping[str, t.Any]:
+    """What the module plan, which ran once for all, returned of a host: from the first variables that have it."""
+    for some in variables:
+        result = some.get("plan_all")
+        if isinstance(result, t.Mapping):
+            return t.cast("t.Mapping[str, t.Any]", (result.get("hosts") or {}).get(host) or {})
+    return {}
+
+
 def _not_said_again(seen: list[Finding], planned: list[Finding], variables: t.Mapping[str, t.Any]) -> list[Finding]:
     """What gpu_info says of one host and the plan, which knows the other hosts too, does not say again.
 

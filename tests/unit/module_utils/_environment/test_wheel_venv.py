@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment import findings, venv, wheel
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.venv import Found, Locked
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import Wanted
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import EnvironmentFailure, Wanted
 
 #: The text of torch/version.py in wheels: 2.13.0+cpu, and the shape of a CUDA build's and of 2.0's.
 CPU = "from typing import Optional\n\n__version__ = '2.13.0+cpu'\ndebug = False\ncuda: Optional[str] = None\n"
@@ -101,3 +101,23 @@ def test_users_environment(version: t.Optional[str], cuda: t.Optional[str], vari
     finding = findings.as_planned(told, Wanted("2.13.0", variant, ()))
     assert finding.state == state
     assert finding.expected == "torch 2.13.0+" + variant
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ("", "cannot be read"),
+        ("{", "cannot be read"),
+        ("[]", "made by another version of this collection (schema None"),
+        ("null", "made by another version of this collection (schema None"),
+        ('{"schema": 99}', "schema 99"),
+        ('{"schema": %d, "packages": [{"name": "torch", "version": "2.13.0", "sha256": []}]}', "is damaged (KeyError"),
+        ('{"schema": %d, "packages": [1]}', "is damaged (TypeError"),
+        ('{"schema": %d, "packages": 1}', "is damaged (TypeError"),
+    ],
+)
+def test_a_marker_of_no_form_is_said_and_nothing_is_taken_over(tmp_path: t.Any, content: str, words: str) -> None:
+    (tmp_path / venv.MARKER).write_text(content % venv.SCHEMA if "%d" in content else content)
+    with pytest.raises(EnvironmentFailure) as failure:
+        venv.look(str(tmp_path))
+    assert words in str(failure.value)
