@@ -195,6 +195,14 @@ class Apt:
             return {}
         return parse_madison(self.runner.run(["apt-cache", *self.options(), "madison", *wanted], limit=60).out)
 
+    def others(self, names: t.Iterable[str]) -> t.Dict[str, t.List[str]]:
+        """The versions of the same packages of other branches: nvidia-open-570 beside nvidia-open-575."""
+        found: t.Set[str] = set()
+        for stem in {re.sub(r"-\d.*", "", name) for name in names}:
+            listed = self.runner.run(["apt-cache", *self.options(), "pkgnames", stem], limit=60).out.split()
+            found |= {name for name in listed if re.match(re.escape(stem) + r"(-\d+)?$", name)}
+        return self.versions(found)
+
     def simulate(self, names: t.Sequence[str]) -> Change:
         """What ``change`` of the same would do. Raises PackageFailure with apt's words where it cannot be done."""
         argv = ["apt-get", *self.options(), "--simulate", *_CHANGE, "install", *names]

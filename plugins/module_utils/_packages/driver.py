@@ -224,7 +224,7 @@ class Change:
         available = self.apt.versions(name.split("=")[0] for name in [*wanted, *fabric])
         version = pick(plan, {name: available[name] for name in wanted if name in available})
         if not version:
-            raise Stop(checks.not_available(plan, wanted, available))
+            raise Stop(checks.not_available(plan, wanted, self.apt.others(wanted)))
         # Fabric manager and IMEX refuse a driver of any other version; the plan may have decided the branch only.
         wanted += [f"{name.split('=')[0]}={version}-*" if name.startswith(SAME_VERSION) else name for name in fabric]
         names = []

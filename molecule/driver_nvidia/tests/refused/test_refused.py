@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""After five wishes that cannot be: each was refused with its reason, and the driver is whole and where it was."""
+"""After six wishes that cannot be: each was refused with its reason, and the driver is whole and where it was."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ import looks
             "no-build",
             "dkms-not-built",
             ["nvidia.c:", "implicit declaration of function 'pci_resize_resource'", "590.48.01"],
+        ),
+        (
+            "no-version",
+            "driver-not-available",
+            ["nvidia-open-570 570.133.20-1", "needed: nvidia-open-575", "driver_policy"],
         ),
         (
             "two-owners",
