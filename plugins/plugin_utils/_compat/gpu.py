@@ -21,6 +21,8 @@ _VENDOR = {"nvidia", "corporation", "tesla", "geforce"}
 _MIG = re.compile(r"\s+mig\s+\S+$", re.IGNORECASE)
 _VGPU = re.compile(r"^(?P<name>.*?\w)-(?:\d+-)?\d+[abcqv](?:me)?$", re.IGNORECASE)
 _PCI = re.compile(r"(?:10de:|0x)?(?P<id>[0-9a-f]{4})(?:10de)?", re.IGNORECASE)
+#: A100 or B200: all hexadecimal digits, but no GPU of NVIDIA has a device id that begins with a letter.
+_PRODUCT = re.compile(r"[a-f]\d{3}", re.IGNORECASE)
 _PCI_OF_OTHERS = re.compile(r"(?!10de)[0-9a-f]{4}:[0-9a-f]{4}", re.IGNORECASE)
 _CC = re.compile(r"\d{1,2}\.\d")
 NEAREST = 3
@@ -80,7 +82,7 @@ def find(wish: Wish, data: model.Data) -> Match | Unknown:
     name = wish.name.strip()
     if not name and not wish.compute_capability:
         return Unknown(wish, (), "the name is empty")
-    match = _by_pci(wish, data) if _PCI.fullmatch(name) else _by_name(wish, data)
+    match = _by_name(wish, data) if _PRODUCT.fullmatch(name) or not _PCI.fullmatch(name) else _by_pci(wish, data)
     return _with_capability(wish, match) if wish.compute_capability else match
 
 
@@ -115,11 +117,24 @@ def _by_name(wish: Wish, data: model.Data) -> Match | Unknown:
             return dataclasses.replace(found, wish=wish, vgpu=True)
     for pattern, gpu in _series(data):
         if pattern.fullmatch(normal(name)):
-            return Match(wish, dataclasses.replace(gpu, product=normal(name).upper()), "series")
+            product, fabric = normal(name).upper(), gpu.fabric or _fabric(normal(name))
+            return Match(wish, dataclasses.replace(gpu, product=product, fabric=fabric), "series")
     if _PCI_OF_OTHERS.fullmatch(name):
         return Unknown(wish, (), "this PCI id is not one of NVIDIA's (10de)")
     near = difflib.get_close_matches(normal(name), names, n=NEAREST, cutoff=0.6)
     return Unknown(wish, tuple(names[key].names[0] for key in near))
+
+
+def _fabric(name: str) -> str:
+    """What connects the GPUs of a product of a series that comes on NVSwitch boards and without.
+
+    The form decides; where the name has none it is not known, and never taken for a board without switches.
+    """
+    if re.search(r"\b(pcie|nvl|pci|lc)\b", name):
+        return "none"
+    if re.search(r"\b(sxm\d?|hgx|hbm3e?)\b", name):
+        return "nvswitch"
+    return "unknown"
 
 
 def _by_pci(wish: Wish, data: model.Data) -> Match | Unknown:

@@ -78,6 +78,8 @@ def host(request: Request, data: model.Data) -> Host:
         arch = "aarch64" if any(match.gpu.grace for match in gpus) else "x86_64"
         assumed.append(f"machine architecture {arch}")
     driver = request.driver
+    if not driver and not request.driver_owner and request.accelerator != "cpu":
+        assumed.append("that no driver is installed")
     if driver.isdigit() and (branch := data.branches.get(int(driver))):
         driver = branch.first or driver
         assumed.append(f"driver {driver}, the first known of branch {request.driver}")
@@ -141,7 +143,7 @@ def _owner(request: Request, gpus: tuple[gpu.Match, ...]) -> str:
 
 def _fabric(gpus: tuple[gpu.Match, ...]) -> str:
     kinds = {match.gpu.fabric for match in gpus if not match.vgpu}
-    return next((kind for kind in ("rack", "nvlink5", "nvswitch") if kind in kinds), "none")
+    return next((kind for kind in ("rack", "nvlink5", "nvswitch", "unknown") if kind in kinds), "none")
 
 
 @functools.lru_cache(maxsize=256)

@@ -176,7 +176,7 @@ def _series(row: _Row, content: _Row) -> model.Series:
         pci_ids=(),
         compute_capability=row["compute_capability"],
         kind=row["class"],
-        fabric=row.get("fabric", "none"),
+        fabric="" if row.get("fabric") == "by_form" else row.get("fabric", "none"),
         grace=row.get("host") == "grace",
         driver_min=row.get("driver_min", ""),
         source=source,

@@ -89,6 +89,7 @@ class Toolkit(Record):
     cc_min: str
     cc_max: str
     gcc_max: str = ""
+    lacks: tuple[str, ...] = ()
     published: bool = True
     updates: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -145,8 +146,9 @@ class Architecture(Record):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gpu(Record):
-    """A GPU product. ``fabric``: none, nvswitch, nvlink5 or rack. ``kind``: datacenter, workstation, geforce, display.
+    """A GPU product. ``fabric``: none, nvswitch, nvlink5, rack or unknown.
 
+    ``kind``: datacenter, workstation, geforce, display.
     ``details``: figures of the 47 that the page of GPUs shows (memory_gb, tdp_w, dense_tflops, nvlink, mig ...).
     """
 
@@ -180,7 +182,10 @@ class Chips:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class System(Record):
-    """An operating system. ``repository`` and ``archive`` are "" where it has none."""
+    """An operating system. ``repository`` and ``archive`` are "" where it has none.
+
+    ``kernel``: that the release came with, where its packages of modules tell it from newer ones.
+    """
 
     id: str
     version: str
@@ -189,6 +194,7 @@ class System(Record):
     python: str
     repository: str = ""
     archive: str = ""
+    kernel: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

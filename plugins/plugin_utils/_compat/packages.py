@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from . import model
+from . import model, version
 from .driver import Driver
 from .host import Host
 
@@ -27,7 +27,7 @@ def exact(host: Host, names: t.Iterable[str], driver: Driver) -> list[str]:
     """The names held to the driver's version, or to its branch where only that is decided."""
     sign = "-" if family(host) == "rhel" else "="
     held = driver.version or f"{driver.branch}."
-    return [name if name.endswith(f"-{held[:3]}") and not driver.version else f"{name}{sign}{held}*" for name in names]
+    return [f"{name}{sign}{held}*" for name in names]
 
 
 def driver_row(host: Host, driver: Driver) -> model.PackageRow | None:
@@ -45,9 +45,21 @@ def driver_packages(host: Host, driver: Driver, row: model.PackageRow | None) ->
     """The packages of a driver that is to be installed."""
     if row is None:
         return []
-    match = re.search(r"-([a-z][a-z0-9]*(?:-[0-9]+k)?)$", host.request.kernel)
     names = row.lists["packages"] + (row.lists.get("prebuilt", ()) if driver.signed else ())
-    return fill(names, branch=driver.branch, kernel_flavour=match[1] if match else "generic")
+    return fill(names, branch=driver.branch, kernel_flavour=kernel_flavour(host))
+
+
+def kernel_flavour(host: Host) -> str:
+    """How Ubuntu's packages of modules call the kernel: ``generic-hwe-24.04`` of 6.14.0-24-generic on 24.04.
+
+    A cloud's packages follow the cloud's own kernel; only those of the distribution tell its first from newer ones.
+    """
+    match = re.fullmatch(r"\d+\.\d+\.\d+-\d+-(.+)", host.request.kernel)
+    flavour = match[1] if match else "generic"
+    first = host.system.kernel if host.system else ""
+    if flavour in ("generic", "generic-64k", "lowlatency") and first and host.kernel[:2] > version.parse(first):
+        return f"{flavour}-hwe-{host.request.os_version}"
+    return flavour
 
 
 def fabric_row(host: Host, driver: Driver) -> model.PackageRow | None:

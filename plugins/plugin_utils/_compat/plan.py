@@ -57,9 +57,13 @@ def torch_part(host: Host, wheel: Wheel) -> Part:
     }
 
 
-def minimum_driver(host: Host, wheel: Wheel) -> str:
-    """The oldest driver for this build on these GPUs."""
-    floors = [host.data.majors[version.major(wheel.build.cuda)].driver]
+def minimum_driver(host: Host, best: Candidate) -> str:
+    """The oldest driver for this build on these GPUs; with forward compatibility the oldest that carries it."""
+    cuda = best.wheel.build.cuda
+    floors = [host.data.majors[version.major(cuda)].driver]
+    if best.forward:
+        base = rules_driver.forward_base(host, cuda)
+        floors = [host.data.branches[base].first]
     floors += [match.gpu.driver_min for match in host.gpus if match.gpu.driver_min]
     return max(floors, key=version.parse)
 
@@ -74,7 +78,7 @@ def driver_part(host: Host, best: Candidate) -> Part:
         flavour = possible.pop() if len(possible) == 1 else "unknown"
     return {
         "branch": str(driver.branch),
-        "minimum": minimum_driver(host, best.wheel),
+        "minimum": minimum_driver(host, best),
         "version": driver.version,
         "kernel_module": flavour,
         "source": "" if driver.stays else "nvidia" if driver.origin == "nvidia" else "os",
@@ -90,11 +94,25 @@ def driver_part(host: Host, best: Candidate) -> Part:
 def cuda_part(host: Host, best: Candidate) -> Part:
     """CUDA: what the wheel carries, and the toolkit for those who compile against it."""
     cuda = best.wheel.build.cuda
-    major, minor = cuda.split(".")
+    toolkit = compiling_toolkit(host, cuda)
     row = packages.library_row(host)
+    (major, minor), (_same, to_compile) = cuda.split("."), toolkit.split(".")
     compat = packages.fill(row.lists["compat"], major=major, minor=minor) if row and best.forward else []
-    names = packages.fill(row.lists["toolkit"], major=major, minor=minor) if row else []
-    return {"runtime": cuda, "toolkit": cuda, "packages": names + compat, "forward_compat": best.forward}
+    names = packages.fill(row.lists["toolkit"], major=major, minor=to_compile) if row else []
+    return {"runtime": cuda, "toolkit": toolkit, "packages": names + compat, "forward_compat": best.forward}
+
+
+def compiling_toolkit(host: Host, cuda: str) -> str:
+    """The toolkit of the wheel's CUDA, or the next of its major that compiles for the GPUs, where there is one."""
+    for toolkit in host.data.toolkits.values():
+        number = version.parse(toolkit.version)
+        newer = number >= version.parse(cuda) and number[0] == version.major(cuda) and toolkit.published
+        if newer and all(
+            match.cc <= version.parse(toolkit.cc_max) and match.gpu.compute_capability not in toolkit.lacks
+            for match in host.gpus
+        ):
+            return toolkit.version
+    return cuda
 
 
 def library_parts(host: Host, wheel: Wheel) -> Part:
@@ -120,6 +138,7 @@ def fabric_part(host: Host, driver: Driver) -> Part:
         if required:
             names += packages.exact(host, packages.fill(row.lists["fabric_manager"], branch=driver.branch), driver)
         if nvlsm:
+            names += packages.exact(host, packages.fill(row.lists["nvsdm"], branch=driver.branch), driver)
             names += packages.fill(row.lists["nvlsm"], branch=driver.branch)
             # The image of a cloud's kernel leaves these modules to a package of its own.
             if host.request.os_id == "ubuntu" and re.search(r"-(aws|azure|gcp|gke|oracle)", host.request.kernel):

@@ -48,9 +48,12 @@ OS_IDS = {
     "suse": "sles",
     "opensuse leap": "opensuse-leap",
 }
-_DRIVER = re.compile(r"(?P<version>\d{3}(?:\.\d+){0,2})(?:[-_ ]?(?P<flavour>open|proprietary|closed|server))?.*", re.I)
+#: A version of the driver; the flavour and what a package adds may follow: 580.95.05-open, 535.261.03-1~deb12u1.
+_DRIVER = re.compile(
+    r"(?P<version>\d{3}(?:\.\d{1,3}){0,2})(?:[-_ ]?(?P<flavour>open|proprietary|closed|server))?(?:-\d[\w.+~]*)?", re.I
+)
 _CUDA = re.compile(r"(?:cu(?P<major>\d\d)(?P<minor>\d)|(?P<dotted>\d\d\.\d+))")
-_PYTHON = re.compile(r"(?:cp)?(?P<major>3)\.?(?P<minor>\d{1,2})(?:\.\d+\S*)?(?P<free>t)?")
+_PYTHON = re.compile(r"(?:cp)?(?P<major>3)\.?(?P<minor>\d{1,2})(?:\.\d+(?:(?:a|b|rc)\d+)?\+?)?(?P<free>t)?")
 _NUMBERS = re.compile(r"\d+(\.\d+)*")
 
 
@@ -173,7 +176,9 @@ class _Reader:
         if value is None:
             return ""
         if isinstance(value, float):
-            self.bad(option, value, f"quotes, '{value}': unquoted it is a number, and YAML reads 2.10 as 2.1")
+            # A number of one digit after the point may have lost a zero on its way through YAML.
+            or_lost = f", or '{value}0'" if re.fullmatch(r"\d+\.[1-9]", str(value)) else ""
+            self.bad(option, value, f"quotes, '{value}'{or_lost}: unquoted it is a number, and YAML reads 2.10 as 2.1")
             return ""
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)

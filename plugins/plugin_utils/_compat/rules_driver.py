@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import model, version
+from . import model, packages, version
 from .cause import MATRIX, Cause, Rule, Said
 from .driver import Driver
 from .host import FLAVOURS, Host, architecture, flavours
@@ -125,13 +125,22 @@ def _secure_boot(host: Host, driver: Driver) -> t.Iterator[Said]:
         )
 
 
+def _driver_not_offered(host: Host, driver: Driver) -> t.Iterator[Said]:
+    if driver.stays or not host.request.os_id or packages.driver_row(host, driver):
+        return
+    found = f"{driver}, of which no package is known that holds its branch on {host.os_label}"
+    yield "driver", found, "a driver that is installed already, or a system whose packages are known"
+
+
 def fabric_required(host: Host) -> tuple[bool, str]:
-    """Whether a fabric manager is needed, and how that is known: observed or inferred."""
+    """Whether a fabric manager is needed, and how that is known: observed, inferred, or unknown (none is planned)."""
     if host.fabric == "rack":
         return False, "inferred"
     if host.request.nvswitch is not None and (host.request.nvswitch or host.fabric != "nvlink5"):
         return host.request.nvswitch > 0, "observed"
     # NVSwitches of the fifth NVLink are behind network devices: that none is on the PCI bus says nothing.
+    if host.fabric == "unknown":
+        return False, "unknown"
     return host.fabric in ("nvswitch", "nvlink5"), "inferred"
 
 
@@ -160,6 +169,8 @@ def _os_package_too_old(host: Host, driver: Driver) -> t.Iterator[Said]:
 
 
 DRIVER_RULES = (
+    Rule("driver-not-offered", "A driver comes from packages that hold its branch.",
+         "the packages in the data", _driver_not_offered),
     Rule("driver-lacks-gpu", "A driver drives the GPUs that were out when its branch began.",
          f"{MATRIX}; MIG user guide 620", _driver_lacks_gpu),
     Rule("os-package-too-old", "A distribution's driver can be older than the GPU, or than CUDA, needs.",
@@ -214,6 +225,14 @@ def forward(host: Host, wheel: Wheel, driver: Driver) -> Forward:
             )
             return Forward(why, row.is_inferred("base"))
     return Forward(f"there is no cuda-compat for CUDA {wheel.build.cuda}")
+
+
+def forward_base(host: Host, cuda: str) -> int:
+    """The oldest branch that cuda-compat of this CUDA is supported on. LookupError where there is none."""
+    for row in host.data.forward_compat:
+        if version.parse(row.cuda) <= version.parse(cuda) <= version.parse(row.cuda_to):
+            return row.base
+    raise LookupError(f"there is no cuda-compat for CUDA {cuda}")
 
 
 def _uncovered(host: Host, wheel: Wheel, driver: Driver) -> str:

@@ -118,7 +118,24 @@ def _owned_elsewhere(host: Host) -> t.Iterator[Said]:
         yield "driver", "no driver", f"one that {owner_name(host)} installs: it is never touched from here"
 
 
+#: Distributions with musl in the place of glibc.
+_MUSL = ("alpine", "chimera", "postmarketos")
+
+
+def _not_glibc(host: Host) -> t.Iterator[Said]:
+    if host.request.os_id in _MUSL and not host.glibc:
+        yield "glibc", f"{host.os_label}, which has musl", "an operating system with glibc: torch has no wheel for musl"
+
+
+def _gpu_on_other_machine(host: Host) -> t.Iterator[Said]:
+    for match in host.gpus:
+        if match.gpu.grace and host.arch != "aarch64":
+            yield "arch", f"{match.label} in a machine of {host.arch}", "aarch64: the GPU sits beside an Arm processor"
+
+
 HOST_RULES = (
+    Rule("not-glibc", "A manylinux wheel needs glibc.", "PEP 600", _not_glibc),
+    Rule("gpu-on-other-machine", "A Grace superchip is an Arm machine.", "NVIDIA's data sheets", _gpu_on_other_machine),
     Rule("unknown-gpu", "A GPU is known by its product name, its PCI id or its compute capability.",
          "the lists of GPUs in the data", _unknown_gpu),
     Rule("no-gpu", "A CUDA plan needs a GPU.", "by design", _no_gpu),

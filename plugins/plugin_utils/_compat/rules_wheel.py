@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing as t
 
 from . import model, version
@@ -52,7 +53,21 @@ def _gpu_not_in_wheel(host: Host, wheel: Wheel) -> t.Iterator[Said]:
     for match in host.gpus:
         if not any(runs_on(sm, match.cc, wheel.variant.cuda, host.data) for sm in archs):
             found = f"{wheel} with code for {', '.join(f'sm_{sm}' for sm in archs)}"
-            yield match.label, found, f"code for compute capability {match.gpu.compute_capability}"
+            needs = f"code for compute capability {match.gpu.compute_capability}"
+            if not _anywhere(match.cc, host.arch, host.data):
+                needs += f": no release has it for {host.arch}"
+            yield match.label, found, needs
+
+
+@functools.lru_cache(maxsize=256)
+def _anywhere(capability: version.Version, arch: str, data: model.Data) -> bool:
+    """Whether any build of any release has code for the capability on that machine architecture."""
+    return any(
+        runs_on(sm, capability, build.cuda, data)
+        for release in data.releases.values()
+        for build in release.variants.values()
+        for sm in build.archs.get(arch, ())
+    )
 
 
 def _toolkit_dropped_gpu(host: Host, wheel: Wheel) -> t.Iterator[Said]:

@@ -13,6 +13,20 @@ from . import model, version
 
 LATEST = "latest"
 _VERSION = re.compile(r"(?P<numbers>\d+(?:\.\d+){0,2})(?:\+(?P<label>cu\d{3}|cpu))?")
+#: A specifier with a build, which specifiers of packages do not have for a local version that is not there yet.
+_EXACT_BUILD = re.compile(r"==\s*(?P<numbers>\d+\.\d+\.\d+)\+(?P<label>cu\d{3}|cpu)")
+_PRE_RELEASE = re.compile(r"[=v]*\d+(?:\.\d+)*\.?(?:a|b|rc|dev)\d*.*", re.IGNORECASE)
+
+
+def _misspelt(text: str) -> str:
+    """What to write instead, for wishes whose meaning is plain but which are not taken."""
+    if match := re.fullmatch(r"[vV](\d.*)", text):
+        return f"write it as {match[1]}"
+    if match := re.fullmatch(r"(\d+(?:\.\d+)*)\.[*x]", text):
+        return f"write the series as {match[1]}"
+    if _PRE_RELEASE.fullmatch(text):
+        return "it is a pre-release, and only releases are planned"
+    return ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,7 +73,9 @@ def read(text: str, data: model.Data) -> TorchWish:
     newest = tuple(data.releases.values())[::-1]
     if text.lower() == LATEST:
         return TorchWish(text, newest, newest_first=True)
-    if match := _VERSION.fullmatch(text):
+    if reason := _misspelt(text):
+        return TorchWish(text, (), error=reason)
+    if match := _VERSION.fullmatch(text) or _EXACT_BUILD.fullmatch(text):
         numbers = version.parse(match["numbers"])
         found = tuple(release for release in newest if version.parse(release.version)[: len(numbers)] == numbers)
         error = "" if found else f"it is none of the releases {newest[-1].version} to {newest[0].version}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from . import model, packages, version
+from . import model, packages, rules_driver, version
 from .host import Host, flavours
 from .resolver import Candidate, Outcome, resolve
 from .torch_wish import Wheel, read
@@ -25,6 +25,7 @@ def warnings(outcome: Outcome) -> list[str]:
         found += packages.repository_warnings(host)
         if host.request.os_id and host.system is None:
             found.append(f"{host.os_label}: its packages are not known, so the plan names none")
+        found += _gpus(host)
         found += [f"{match.label} drives a display and is left out" for match in host.displays]
     if deduced := _deduced(host, best):
         found.append("deduced, not read: " + "; ".join(deduced))
@@ -66,14 +67,31 @@ def _driver(host: Host, best: Candidate) -> list[str]:
     return found
 
 
+def _gpus(host: Host) -> list[str]:
+    """What is not known of the products."""
+    found = [
+        f"{match.label}: a product in no list, of which only the stated compute capability is known; "
+        "the oldest driver that knows it and what fabric it needs are not"
+        for match in host.gpus
+        if match.how == "given"
+    ]
+    if rules_driver.fabric_required(host)[1] == "unknown":
+        names = ", ".join(match.label for match in host.gpus if match.gpu.fabric == "unknown")
+        found.append(
+            f"whether {names} sits on an NVSwitch board is not known from the name, so no fabric manager is planned; "
+            "say how many switches there are (nvswitch)"
+        )
+    return found
+
+
 def _ptx(host: Host, best: Candidate) -> list[str]:
     """Minor version compatibility does not cover PTX that is newer than the driver."""
     driver, variant = best.base, best.wheel.build
     if driver.row is None or best.forward or version.parse(variant.cuda) <= version.parse(driver.row.cuda):
         return []
     return [
-        f"CUDA {variant.cuda} is newer than the {driver.row.cuda} of driver branch {driver.branch}: code that is "
-        f"compiled to PTX with it fails there (cudaErrorUnsupportedPtxVersion); native code and torch's own run"
+        f"PTX compiled with CUDA {variant.cuda} fails on driver branch {driver.branch}, which knows {driver.row.cuda} "
+        "(cudaErrorUnsupportedPtxVersion); native code, and so torch's own, runs"
     ]
 
 

@@ -250,7 +250,8 @@ def test_every_driver_that_is_offered_has_packages():
                     and packages.low <= row.branch <= packages.high
                     and (not packages.repositories or system.repository in packages.repositories)
                 ]
-                assert len(found) == 1, (system.id, system.version, row.branch, flavour, found)
+                # SUSE has none: a driver is refused there, see driver-not-offered.
+                assert len(found) == (system.family != "suse"), (system.id, system.version, row.branch, flavour, found)
 
 
 def test_rows_of_kernels_and_libraries_are_windows():

@@ -48,8 +48,26 @@ def ask(torch, *gpus, **options):
         (T4, {"os_id": "rocky", "os_version": "9.6"}, ["nvidia-open"], {"stream": "nvidia-driver:580-open"}),
         (GTX1080, {"os_id": "rhel", "os_version": "8.10"}, ["cuda-drivers"], {"stream": "nvidia-driver:580-dkms"}),
         (T4, {"os_id": "almalinux", "os_version": "10.0"}, ["nvidia-open"], {"lock": "*nvidia*580*", "stream": ""}),
-        (T4, {"os_id": "sles", "os_version": "15.6"}, ["nvidia-open"], {}),
-        (T4, {"os_id": "arch", "os_version": "rolling"}, [], {"action": "install"}),
+        # Newer kernels of an Ubuntu release, and flavours of more than one word.
+        (
+            T4,
+            {**NOBLE, "driver_source": "os", "kernel": "6.14.0-24-generic"},
+            ["nvidia-driver-580-server-open", "linux-modules-nvidia-580-server-open-generic-hwe-24.04"],
+            {"signed": True},
+        ),
+        (
+            T4,
+            {**NOBLE, "os_version": "22.04", "driver_source": "os", "kernel": "6.8.0-60-generic"},
+            ["nvidia-driver-580-server-open", "linux-modules-nvidia-580-server-open-generic-hwe-22.04"],
+            {"signed": True},
+        ),
+        (
+            T4,
+            {**NOBLE, "driver_source": "os", "kernel": "6.8.0-1021-azure-fde"},
+            ["nvidia-driver-580-server-open", "linux-modules-nvidia-580-server-open-azure-fde"],
+            {"signed": True},
+        ),
+        (T4, {"os_id": "sles", "os_version": "15.6", "driver": "580.95.05"}, [], {"action": "keep"}),
         (T4, {**NOBLE, "driver": "580.95.05"}, [], {"action": "keep", "build": "none", "source": ""}),
     ],
 )
@@ -62,12 +80,19 @@ def test_packages_of_a_driver(gpu, options, packages, rest):
 @pytest.mark.parametrize(
     ("gpus", "options", "expected"),
     [
-        ([H100], NOBLE, ["nvidia-fabricmanager-580"]),
+        ([H100], NOBLE, ["nvidia-fabricmanager-580=580.*"]),
         ([H100], {**NOBLE, "driver": "570.133.20"}, ["nvidia-fabricmanager-570=570.133.20*"]),
         ([H100], {**NOBLE, "driver_policy": "595"}, ["nvidia-fabricmanager=595.*"]),
         ([H100], {"os_id": "rhel", "os_version": "9.4", "driver": "580.126.20"}, ["nvidia-fabricmanager-580.126.20*"]),
-        (["NVIDIA B200"], NOBLE, ["nvidia-fabricmanager-580", "nvlsm", "libnvsdm-580", "infiniband-diags"]),
-        (["NVIDIA GB200"], {**NOBLE, "arch": "aarch64"}, ["nvidia-imex-580"]),
+        (["NVIDIA B200"], NOBLE, ["nvidia-fabricmanager-580=580.*", "libnvsdm-580=580.*", "nvlsm", "infiniband-diags"]),
+        (
+            ["NVIDIA B200"],
+            {**NOBLE, "driver": "595.58.03"},
+            ["nvidia-fabricmanager=595.58.03*", "libnvsdm=595.58.03*", "nvlsm", "infiniband-diags"],
+        ),
+        # Of a branch alone no exact version is made up.
+        ([H100], {**NOBLE, "driver": "580"}, ["nvidia-fabricmanager-580=580.*"]),
+        (["NVIDIA GB200"], {**NOBLE, "arch": "aarch64"}, ["nvidia-imex-580=580.*"]),
         ([H100], {**NOBLE, "nvswitch": 0}, []),
         ([H100], {**NOBLE, "driver": "580.95.05", "driver_owner": "dgx_os"}, []),
         ([T4], NOBLE, []),
@@ -155,7 +180,7 @@ def test_the_build_without_cuda_has_limits_too():
         ("2.14.0", H100, {"cuda": "13.4"}, "that it is on the index"),
         ("2.8.0", H100, {"driver_policy": "620"}, "CUDA, the oldest GPUs, the newest GPUs of driver branch 620"),
         ("2.8.0", T4, {"os_id": "rhel", "os_version": "10.1"}, "its fingerprint is not known"),
-        ("2.8.0", T4, {"os_id": "arch"}, "its packages are not known"),
+        ("2.8.0", T4, {"os_id": "arch", "driver": "580.95.05"}, "its packages are not known"),
         ("2.5.1", T4, {"compiler": "gcc 14.2.0"}, "CUDA toolkit 12.4 compiles with GCC up to 13.2"),
     ],
 )
@@ -173,6 +198,12 @@ def test_a_plan_from_what_was_read_alone_has_no_warning():
 def test_a_capability_that_was_observed_is_not_called_deduced():
     plan = answer.answer("2.8.0", {"gpus": [{"name": T4, "compute_capability": "7.5"}], "driver": "580.95.05"})
     assert "Tesla T4" not in "\n".join(plan["warnings"])
+
+
+def test_the_least_driver_of_forward_compatibility_is_its_own():
+    found = ask("2.9.0", "NVIDIA A100 80GB PCIe", driver="535.288.01", cuda="13.0", forward_compat=True, **NOBLE)
+    assert found["driver"]["minimum"] == "535.54.03"
+    assert ask("2.9.0", H100, cuda="13.0", **NOBLE)["driver"]["minimum"] == "580.65.06"
 
 
 def test_reasons_name_the_next_best_and_their_source():

@@ -58,6 +58,7 @@ class Gpu:
     open_only: bool = False
     switch_board: bool = False
     data_centre: bool = False
+    arm: bool = False
 
     @property
     def first_branch(self) -> int:
@@ -97,12 +98,12 @@ GPUS = {
         Gpu("NVIDIA GeForce RTX 4090", 89),
         Gpu("NVIDIA H100 80GB HBM3", 90, (525, 85, 12), switch_board=True, data_centre=True),
         Gpu("NVIDIA H200", 90, (550, 90, 7), switch_board=True, data_centre=True),
-        Gpu("NVIDIA GH200 480GB", 90, open_only=True, data_centre=True),
+        Gpu("NVIDIA GH200 480GB", 90, (535,), open_only=True, data_centre=True, arm=True),
         Gpu("NVIDIA B200", 100, (570, 133, 20), switch_board=True, data_centre=True),
         Gpu("NVIDIA B300 SXM6 AC", 103, (580, 82, 7), switch_board=True, data_centre=True),
         Gpu("NVIDIA GeForce RTX 5090", 120),
         Gpu("NVIDIA RTX PRO 6000 Blackwell Server Edition", 120, (575, 51, 3), data_centre=True),
-        Gpu("NVIDIA GB10", 121),
+        Gpu("NVIDIA GB10", 121, (580,), arm=True),
     )
 }
 
@@ -179,6 +180,8 @@ def wheel_faults(asked: Question, variant: str) -> list[str]:
     if not listed[asked.arch]:
         return [f"R24 torch {asked.torch}+{variant} has no wheel for {asked.arch}"]
     for name in asked.gpus:
+        if GPUS[name].arm and asked.arch != "aarch64":
+            faults.append(f"R24 {name} is part of an Arm machine")
         if not serves(listed[asked.arch], GPUS[name].cc, cuda_of(variant)):
             faults.append(f"R7 no kernels for {name} in {variant}")
     if "cp" + asked.python.replace(".", "") not in release[f"python_{asked.arch}"]:

@@ -64,6 +64,7 @@ def test_every_driver_under_a_gpu(ask_fast, gpu):
             Question(
                 torch,
                 (gpu,),
+                arch="aarch64" if GPUS[gpu].arm else "x86_64",
                 python="3.11",
                 driver=driver,
                 driver_owner=owner,
