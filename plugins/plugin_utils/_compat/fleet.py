@@ -19,7 +19,7 @@ from .cause import Cause
 from .host import Host, host
 from .plan import plan
 from .request import Request
-from .resolver import best_by_wheel, good_wheels, resolve
+from .resolver import Outcome, best_by_wheel, good_wheels, resolve
 from .torch_wish import Wheel
 
 COHERENT = "hosts that share jobs run one torch, one build of it, one NCCL and one Python"
@@ -29,6 +29,7 @@ MOST_NAMED = 3
 def plan_group(requests: t.Mapping[str, Request], data: model.Data) -> dict[str, Answer]:
     """The plan or conflict of each host, by name. Alike hosts are resolved once.
 
+    A host whose own best build is the common one gets exactly the plan that it has alone.
     A host that has no plan of its own gets its own conflict, and the others are
     planned without it. Where nothing works on all of them, each gets the conflict
     ``fleet-not-coherent``.
@@ -48,8 +49,36 @@ def plan_group(requests: t.Mapping[str, Request], data: model.Data) -> dict[str,
             found = of_causes(causes or [_nothing_common(able, alike, hosts)], _remedies(able, alike, by_wheel, data))
             answers |= dict.fromkeys(able, found)
         else:
-            answers |= {request: plan(resolve(hosts[request], wheel)) for request in able}
+            answers |= {request: plan(_outcome(request, wheel, alike, hosts, by_wheel)) for request in able}
     return {name: answers[request] for request, names in alike.items() for name in names}
+
+
+def _best(orders: t.Mapping[Wheel, t.Any]) -> Wheel:
+    """What a host would run alone."""
+    return min(orders, key=lambda wheel: orders[wheel])
+
+
+def _outcome(
+    request: Request,
+    wheel: Wheel,
+    alike: t.Mapping[Request, list[str]],
+    hosts: t.Mapping[Request, Host],
+    by_wheel: t.Mapping[Request, t.Mapping[Wheel, t.Any]],
+) -> Outcome:
+    """The outcome of a host with the common build; where alone it would run another, with those that forbid that."""
+    alone = _best(by_wheel[request])
+    if alone == wheel:
+        return resolve(hosts[request])
+    able = [other for other in alike if by_wheel[other]]
+    without = [other for other in able if alone not in by_wheel[other]]
+    forcing = without or [other for other in able if by_wheel[other][wheel] < by_wheel[other][alone]]
+    who = "; ".join(f"{_some(alike[other])} ({_gpus(hosts[other])})" for other in forcing)
+    why = f"{alone}, which {'does not work' if without else 'is worse'} on {who}"
+    return dataclasses.replace(resolve(hosts[request], wheel), held_back=why)
+
+
+def _gpus(host_: Host) -> str:
+    return ", ".join(match.label for match in host_.gpus) or "no GPU"
 
 
 def _common(able: t.Sequence[Request], by_wheel: t.Mapping[Request, t.Mapping[Wheel, t.Any]]) -> Wheel | None:
@@ -92,11 +121,11 @@ def _some(names: t.Sequence[str]) -> str:
 def _nothing_common(
     able: t.Sequence[Request], alike: t.Mapping[Request, list[str]], hosts: t.Mapping[Request, Host]
 ) -> Cause:
-    found = []
+    same: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for request in able:
-        gpus = ", ".join(match.label for match in hosts[request].gpus) or "no GPU"
         builds = [f"{wheel.release.version}+{wheel.label}" for wheel in good_wheels(hosts[request])]
-        found.append(f"{_some(alike[request])} ({gpus}) {_span(builds)}")
+        same[_gpus(hosts[request]), _span(builds)].extend(alike[request])
+    found = [f"{_some(names)} ({gpus}) {span}" for (gpus, span), names in same.items()]
     return Cause("fleet-not-coherent", "fleet", "; ".join(found), COHERENT, "by design")
 
 
@@ -128,9 +157,9 @@ def _remedies(
             if wheel:
                 found.append(f"{says}: {wheel}")
     if len(able) > 1:
-        groups = []
+        groups: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
         for request in able:
-            best = min(by_wheel[request], key=lambda wheel, request=request: by_wheel[request][wheel])  # type: ignore[misc]
-            groups.append(f"{_some(alike[request])} with {best}")
-        found.append("groups that share no jobs (plan_group): " + "; ".join(groups))
+            groups[str(_best(by_wheel[request])), request.python].extend(alike[request])
+        apart = "; ".join(f"{_some(names)} with {best}" for (best, _python), names in groups.items())
+        found.append(f"groups that share no jobs (plan_group): {apart}")
     return found

@@ -20,6 +20,9 @@ def reasons(outcome: Outcome) -> list[Reason]:
     """The reasons of an outcome that has a best candidate."""
     host, best = outcome.host, outcome.chosen
     found = [_why_wheel(host, best, outcome.next_wheel)]
+    if outcome.held_back:
+        says = f"{best.wheel}: the best for all hosts that share jobs; alone this host would run {outcome.held_back}"
+        found = [_reason("group-common", says)]
     if best.driver is None:
         return found
     found.append(_why_driver(host, best, outcome.next_driver))

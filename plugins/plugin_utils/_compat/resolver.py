@@ -54,7 +54,10 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """``best`` and the next best builds and drivers, or the causes why there is none."""
+    """``best`` and the next best builds and drivers, or the causes why there is none.
+
+    ``held_back``: what the host would run alone, and which hosts of its group forbid it; "" where nothing is.
+    """
 
     host: Host
     best: Candidate | None
@@ -62,6 +65,7 @@ class Outcome:
     next_wheel: Candidate | None = None
     next_driver: Candidate | None = None
     nearest: Candidate | None = None
+    held_back: str = ""
 
     @property
     def chosen(self) -> Candidate:

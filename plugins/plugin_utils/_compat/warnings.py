@@ -37,6 +37,8 @@ def _not_the_newest(outcome: Outcome) -> list[str]:
     newest = host.torch.releases[0]
     if not host.torch.newest_first or best.wheel.release is newest:
         return []
+    if outcome.held_back:
+        return [f"for the sake of hosts that share jobs with it, this host does not run {outcome.held_back}"]
     there = resolve(_with_torch(host, newest.version))
     why = "; ".join(f"{cause.rule}: {cause.found}" for cause in there.causes)
     return [f"torch {newest.version} is newer, and does not work here ({why})"]

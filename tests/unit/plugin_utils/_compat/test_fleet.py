@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._compat import fleet, loader
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._compat import answer, fleet, loader
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._compat.request import request
 
 DATA = loader.load()
@@ -57,6 +57,50 @@ def test_each_host_keeps_its_own_driver():
     assert drivers == {"a": ("595", "keep"), "b": ("580", "install")}
 
 
+@pytest.mark.parametrize("torch", ["latest", "2.8.0", ">=2.6"])
+@pytest.mark.parametrize("gpu", [H100, V100, RTX5090])
+@pytest.mark.parametrize("driver", ["", "550.163.01", "580.95.05"])
+def test_alone_or_among_alike_hosts_a_host_has_its_own_plan_and_reasons(torch, gpu, driver):
+    options = {"arch": "x86_64", "gpus": [gpu], "driver": driver}
+    alone = answer.answer(torch, options)
+    assert together(torch, a=options) == {"a": alone}
+    assert together(torch, a=options, b=options) == {"a": alone, "b": alone}
+
+
+def test_hosts_that_hold_others_back_are_named():
+    found = together(a={"gpus": [H100]}, b={"gpus": [V100]}, c={"gpus": [A100]})
+    reason = found["a"]["reasons"][0]
+    assert reason["rule"] == "group-common"
+    assert reason["says"] == (
+        "torch 2.15.0+cu126: the best for all hosts that share jobs; alone this host would run torch 2.15.0+cu132, "
+        f"which does not work on b ({V100})"
+    )
+    assert found["b"] == answer.answer("latest", {"arch": "x86_64", "gpus": [V100]})
+
+
+def test_a_newer_release_that_a_group_cannot_have_says_because_of_whom():
+    found = together(a={"gpus": [RTX5090]}, b={"gpus": [V100]})
+    (warning,) = [line for line in found["a"]["warnings"] if "for the sake" in line]
+    assert warning.endswith(f"does not run torch 2.15.0+cu132, which does not work on b ({V100})")
+    assert not any("does not work here ()" in line for answer in found.values() for line in answer["warnings"])
+
+
+def test_a_host_for_which_another_build_is_worse_is_named():
+    found = together(
+        "2.15.0",
+        a={"gpus": [H100]},
+        b={"gpus": [H100], "driver": "550.163.01", "driver_owner": "package"},
+    )
+    assert found["a"]["torch"]["variant"] == "cu126"
+    assert f"torch 2.15.0+cu132, which is worse on b ({H100})" in found["a"]["reasons"][0]["says"]
+
+
+def test_equal_hosts_are_named_together_in_a_conflict():
+    found = together(a={"gpus": [K80]}, b={"gpus": [B200], "kernel": "6.8.0"}, c={"gpus": [B200]})
+    (cause,) = found["a"]["conflicts"]
+    assert "b, c (NVIDIA B200)" in cause["found"]
+
+
 def test_nothing_in_common_is_said_to_all_with_what_works():
     found = together(a={"gpus": [K80]}, b={"gpus": [H100]}, c={"gpus": [B200]})
     assert {answer["status"] for answer in found.values()} == {"conflict"}
@@ -65,8 +109,7 @@ def test_nothing_in_common_is_said_to_all_with_what_works():
     assert "a (Tesla K80)" in cause["found"] and "c (NVIDIA B200)" in cause["found"]
     assert found["a"] == found["b"] == found["c"]
     assert found["a"]["remedies"] == [
-        "groups that share no jobs (plan_group): a with torch 2.7.1+cu118; b with torch 2.15.0+cu132; "
-        "c with torch 2.15.0+cu132"
+        "groups that share no jobs (plan_group): a with torch 2.7.1+cu118; b, c with torch 2.15.0+cu132"
     ]
 
 
