@@ -78,7 +78,10 @@ options:
     type: raw
     default: auto
   driver:
-    description: Version of the installed driver, such as V(580.95.05) or V(580.95.05-open). Empty for none.
+    description:
+      - Version of the installed driver, such as V(580.95.05) or V(580.95.05-open). Empty for none.
+      - Of a branch alone, such as V(580), the first release is assumed, and no version is planned. Under WSL it is the
+        number of the driver of Windows.
     type: raw
   driver_flavour:
     description: Flavour of the installed kernel module, V(open) or V(proprietary).
@@ -86,6 +89,7 @@ options:
   driver_owner:
     description:
       - Who owns the installed driver. It is replaced only where that is V(package), V(nobody) or not given.
+      - Of a vGPU, of WSL, of a container and of a Jetson board it is never replaced.
     type: str
     choices:
       - nobody
@@ -207,9 +211,9 @@ _raw:
     driver:
       description: >-
         C(branch), C(minimum) (the oldest that serves), C(version) (empty where only the branch is decided),
-        C(kernel_module) (V(open), V(proprietary) or V(unknown)), C(source), C(build) (V(dkms), V(prebuilt), or V(none)
-        where it stays), C(signed), C(action) (V(keep), V(external), V(install), V(upgrade) or V(downgrade)),
-        C(packages), and C(stream) and C(lock) for dnf.
+        C(kernel_module) (V(open), V(proprietary) or V(unknown); empty under WSL, where Windows has it), C(source),
+        C(build) (V(dkms), V(prebuilt), or V(none) where it stays), C(signed), C(action) (V(keep), V(external),
+        V(install), V(upgrade) or V(downgrade)), C(packages), and C(stream) and C(lock) for dnf.
       type: dict
     cuda:
       description: C(runtime) in the wheel, C(toolkit) to compile with, its C(packages), and C(forward_compat).
@@ -222,8 +226,9 @@ _raw:
       type: dict
     fabric_manager:
       description: >-
-        Whether it is C(required), on which C(basis) (V(observed) or V(inferred)), the C(version), C(packages), and
-        whether C(nvlsm) and C(imex) are needed, and the C(kernel_modules) to load for them.
+        Whether it is C(required), on which C(basis) (V(observed), V(inferred), or V(unknown), and then none is planned),
+        the C(version), C(packages), and whether C(nvlsm) and C(imex) are needed, and the C(kernel_modules) to load for
+        them.
       type: dict
     repository:
       description: C(name), C(url) and signing C(key) of NVIDIA's repository for the host; empty where there is none.

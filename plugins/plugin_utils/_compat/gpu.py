@@ -83,7 +83,7 @@ def find(wish: Wish, data: model.Data) -> Match | Unknown:
     if not name and not wish.compute_capability:
         return Unknown(wish, (), "the name is empty")
     match = _by_name(wish, data) if _PRODUCT.fullmatch(name) or not _PCI.fullmatch(name) else _by_pci(wish, data)
-    return _with_capability(wish, match) if wish.compute_capability else match
+    return _with_capability(wish, match, data) if wish.compute_capability else match
 
 
 @functools.lru_cache(maxsize=4)
@@ -151,7 +151,13 @@ def _by_pci(wish: Wish, data: model.Data) -> Match | Unknown:
     return Unknown(wish, tuple(f"{key} {ids[key][0].product}" for key in near), hint)
 
 
-def _with_capability(wish: Wish, match: Match | Unknown) -> Match | Unknown:
+@functools.lru_cache(maxsize=4)
+def _switched(data: model.Data) -> frozenset[str]:
+    """Compute capabilities of which some products need a fabric."""
+    return frozenset(gpu.compute_capability for gpu in data.gpus if gpu.fabric != "none")
+
+
+def _with_capability(wish: Wish, match: Match | Unknown, data: model.Data) -> Match | Unknown:
     """The stated compute capability decides; what else is known of the product stays."""
     if not _CC.fullmatch(wish.compute_capability):
         return Unknown(wish, (), f"compute capability {wish.compute_capability!r} is not of the form 9.0")
@@ -162,6 +168,7 @@ def _with_capability(wish: Wish, match: Match | Unknown) -> Match | Unknown:
             pci_ids=(),
             compute_capability=wish.compute_capability,
             kind="unknown",
+            fabric="unknown" if wish.compute_capability in _switched(data) else "none",
             source="stated with the GPU",
             confidence="read",
         )

@@ -10,7 +10,7 @@ import typing as t
 
 from . import packages, rules_driver, version
 from .driver import Driver
-from .host import Host, flavours
+from .host import Host, architecture, flavours
 from .reasons import reasons
 from .resolver import Candidate, Outcome
 from .torch_wish import Wheel
@@ -64,6 +64,8 @@ def minimum_driver(host: Host, best: Candidate) -> str:
     if best.forward:
         base = rules_driver.forward_base(host, cuda)
         floors = [host.data.branches[base].first]
+    known = [architecture(match.gpu.compute_capability, host.data) for match in host.gpus]
+    floors += [host.data.branches[row.first_driver].first for row in known if row and row.first_driver]
     floors += [match.gpu.driver_min for match in host.gpus if match.gpu.driver_min]
     return max(floors, key=version.parse)
 

@@ -14,7 +14,8 @@ import dataclasses
 import itertools
 import typing as t
 
-from . import gpu, model, rules_driver
+from . import driver as drivers
+from . import gpu, model, packages, rules_driver
 from .host import FLAVOURS, OURS, Host, host
 from .owner_steps import Step, driver_steps
 from .request import Request
@@ -190,7 +191,7 @@ def _by_the_owner(asked: Host, rules: set[str]) -> t.Iterator[_Proposal]:
             yield _Proposal({"driver_flavour": kind}, text, 0)
             if _first(asked, [{"driver_flavour": kind}]).keys() == {"driver_flavour"}:
                 return
-    unpackaged = asked.owner in OURS and "driver-not-offered" in rules and not asked.fixed_driver
+    unpackaged = asked.request.os_id != "" and not asked.fixed_driver and not _packaged(asked)
     if not unpackaged and not (asked.fixed_driver and (asked.installed or asked.owner not in OURS)):
         return
     steps = list(driver_steps(asked, "driver-dropped-gpu" in rules))
@@ -200,6 +201,11 @@ def _by_the_owner(asked: Host, rules: set[str]) -> t.Iterator[_Proposal]:
     if changes:
         by = "by the system's own means, " if unpackaged else ""
         yield _Proposal(changes, f"{who}{by}{ways[changes['driver']].says}", 0 if len(changes) == 2 else 2)
+
+
+def _packaged(asked: Host) -> bool:
+    """Whether packages of any driver are known for the system."""
+    return any(packages.driver_row(asked, other) for other in drivers.changes(asked))
 
 
 def _plain(asked: Host) -> str:

@@ -73,7 +73,7 @@ def _gpus(host: Host) -> list[str]:
     """What is not known of the products."""
     found = [
         f"{match.label}: a product in no list, of which only the stated compute capability is known; "
-        "the oldest driver that knows it and what fabric it needs are not"
+        "the oldest driver that knows it is not"
         for match in host.gpus
         if match.how == "given"
     ]
