@@ -37,8 +37,6 @@ PINNED = "*nvidia* *cuda* libnv* libxnvctrl*"
 #: What may go in the course of a change without a word of the user's.
 _OURS_TO_REMOVE = re.compile(r"nvidia|cuda|^libnv|^libxnvctrl|^glx-|^update-glx|^xserver-xorg-video-nv")
 
-#: Packages that have the driver's version or do not work.
-SAME_VERSION = ("nvidia-fabricmanager", "nvidia-imex")
 
 CHANGES = ("install", "upgrade", "downgrade")
 
@@ -225,8 +223,8 @@ class Change:
         version = pick(plan, {name: available[name] for name in wanted if name in available})
         if not version:
             raise Stop(checks.not_available(plan, wanted, self.apt.others(wanted)))
-        # Fabric manager and IMEX refuse a driver of any other version; the plan may have decided the branch only.
-        wanted += [f"{name.split('=')[0]}={version}-*" if name.startswith(SAME_VERSION) else name for name in fabric]
+        # What the plan holds to the driver refuses one of another version; the plan may have decided the branch only.
+        wanted += [f"{name.split('=')[0]}={version}-*" if "=" in name else name for name in fabric]
         names = []
         for name in wanted:
             exact = choose(name if "=" in name else f"{name}={version}-*", available) or choose(name, available)
