@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -44,11 +45,12 @@ def torch_python(interpreters):
 
 
 @pytest.fixture
-def damaged_venv(torch_python, tmp_path):
-    """A copy of the environment that a test may break: hard links, so that it costs no space."""
-    venv = tmp_path / "venv"
-    subprocess.run(["cp", "-al", str(Path(torch_python).parents[1]), str(venv)], check=True)
-    return venv
+def damaged_venv(torch_python):
+    """A copy of the environment that a test may break: hard links, so that it costs no space, hence beside it."""
+    with tempfile.TemporaryDirectory(dir=cache_dir()) as folder:
+        venv = Path(folder) / "venv"
+        subprocess.run(["cp", "-al", str(Path(torch_python).parents[1]), str(venv)], check=True)
+        yield venv
 
 
 @pytest.fixture
