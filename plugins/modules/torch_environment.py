@@ -246,7 +246,7 @@ def _run(module: AnsibleModule) -> t.Dict[str, t.Any]:
     if module.check_mode:
         with tempfile.TemporaryDirectory(dir=module.tmpdir) as work:
             task = Task(path, want, pip.Source(index_url, store, given["isolated"]), work, given["when_busy"])
-            return _told(task, outcome or predict(_workshop(task, given, Effects()), found))
+            return _told(task, outcome or predict(_workshop(task, given, Effects()), found), check=True)
     # A store may be shared by hosts, and the work on an environment is this host's.
     key = hashlib.sha256(f"{socket.gethostname()}:{path}".encode()).hexdigest()[:12]
     task = Task(
@@ -313,9 +313,10 @@ def _workshop(task: Task, given: t.Mapping[str, t.Any], effects: Effects) -> Wor
     return Workshop(task, interpreter, pip_wheel, effects)
 
 
-def _told(task: Task, outcome: Outcome) -> t.Dict[str, t.Any]:
+def _told(task: Task, outcome: Outcome, check: bool = False) -> t.Dict[str, t.Any]:
     after = {item.name: item.version for item in outcome.packages}
-    finding = findings.installed(task.venv, task.wanted, outcome.packages, outcome.repaired)
+    tell = findings.predicted if check and outcome.changed else findings.installed
+    finding = tell(task.venv, task.wanted, outcome.packages, outcome.repaired)
     return {
         "changed": outcome.changed,
         "python": os.path.join(task.venv, "bin", "python"),

@@ -29,6 +29,19 @@ def installed(venv: str, wanted: Wanted, packages: t.Sequence[Locked], repaired:
     )
 
 
+def predicted(venv: str, wanted: Wanted, packages: t.Sequence[Locked], repaired: t.Mapping[str, t.Any]) -> Finding:
+    """The Finding of check mode on an environment that a run would change: what is not made yet is not known."""
+    return Finding(
+        "environment-installed",
+        "unknown",
+        Subject("environment", venv),
+        found=f"check mode: nothing was installed; {wanted.build} and {len(packages) - 1} more packages would be"
+        + (f", repaired: {', '.join(sorted(repaired))}" if repaired else ""),
+        expected="a run without check mode",
+        evidence={"check_mode": True, "packages": {item.name: item.version for item in packages}},
+    )
+
+
 def as_planned(told: t.Mapping[str, t.Any], wanted: Wanted) -> Finding:
     """The Finding on the user's own environment.
 

@@ -250,7 +250,7 @@ def predicted(settings: Settings) -> Finding:
         "matmul-run",
         "unknown",
         Subject("host"),
-        policy="report",
         found=f"check mode: nothing was run; a proof of level {settings.level} would run on {where}",
         expected="a run without check mode",
+        evidence={"check_mode": True},
     )

@@ -57,7 +57,8 @@ def test_a_proof_changes_nothing_and_tells_what_it_ran_on(torch_python):
 def test_check_mode_runs_nothing_and_says_so(tmp_path):
     failed, result = run(str(tmp_path / "no/python"), "--check", plan=CUDA_PLAN)
     (finding,) = result["findings"]
-    assert not failed and (finding["state"], finding["policy"]) == ("unknown", "report")
+    assert not failed and (finding["state"], finding["policy"]) == ("unknown", "block")
+    assert finding["evidence"] == {"check_mode": True}
     assert finding["found"].startswith("check mode: nothing was run; a proof of level quick would run on every GPU")
 
 

@@ -34,10 +34,14 @@ def test_from_nothing_and_again(host: Host, index: Index) -> None:
 def test_check_mode_predicts_and_writes_nothing(host: Host, index: Index) -> None:
     predicted = host.run(index_url=index.url, _ansible_check_mode=True, _ansible_diff=True)
     assert not host.venv.exists() and not host.store.exists()
+    (finding,) = predicted["findings"]
+    assert (finding["state"], finding["policy"]) == ("unknown", "block") and finding["evidence"]["check_mode"] is True
+    assert finding["found"] == "check mode: nothing was installed; torch 2.9.0+cpu and 1 more packages would be"
     done = host.run(index_url=index.url, _ansible_diff=True)
     assert predicted["changed"] and predicted["diff"] == done["diff"]
     assert done["diff"]["after"] == "sympy==1.14.0\ntorch==2.9.0+cpu\n"
-    assert not host.run(index_url=index.url, _ansible_check_mode=True)["changed"]
+    again = host.run(index_url=index.url, _ansible_check_mode=True)
+    assert not again["changed"] and [item["state"] for item in again["findings"]] == ["ok"]
 
 
 def test_paths_of_any_kind(host: Host, index: Index) -> None:
