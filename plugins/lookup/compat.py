@@ -226,7 +226,7 @@ _raw:
       type: dict
     fabric_manager:
       description: >-
-        Whether it is C(required), on which C(basis) (V(observed), V(inferred), or V(unknown), and then none is planned),
+        Whether it is C(required), on which C(basis) (V(observed), V(inferred), or V(unknown), then none is planned),
         the C(version), C(packages), and whether C(nvlsm) and C(imex) are needed, and the C(kernel_modules) to load for
         them.
       type: dict

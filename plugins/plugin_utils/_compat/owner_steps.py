@@ -71,6 +71,6 @@ def _module(host: Host) -> str:
     if host.windows:
         return ""
     kinds = {flavours(match, host.data)[0] for match in host.gpus if len(flavours(match, host.data)) == 1}
-    if host.request.kernel_module in FLAVOURS:
+    if not kinds and host.request.kernel_module in FLAVOURS:
         kinds.add(host.request.kernel_module)
     return f", with the {kinds.pop()} kernel module" if len(kinds) == 1 else ""

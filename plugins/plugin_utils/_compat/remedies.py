@@ -15,9 +15,9 @@ import itertools
 import typing as t
 
 from . import driver as drivers
-from . import gpu, model, packages, rules_driver
-from .host import FLAVOURS, OURS, Host, host
-from .owner_steps import Step, driver_steps
+from . import gpu, model, packages, rules_driver, version
+from .host import FLAVOURS, OURS, Host, architecture, host
+from .owner_steps import driver_steps
 from .request import Request
 from .resolver import Candidate, Outcome, resolve
 from .rules_host import owner_name
@@ -28,6 +28,13 @@ WISHES = ("torch", "accelerator", "cuda", "driver_policy", "driver_source", "ker
 #: Those that a sentence says by their name.
 _NAMED = tuple(wish for wish in WISHES if wish not in ("torch", "python"))
 Changes = t.Mapping[str, t.Any]
+_OF_A_GPU = {
+    "no-common-driver",
+    "gpu-not-in-wheel",
+    "gpu-on-other-machine",
+    "driver-dropped-gpu",
+    "driver-lacks-gpu",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,9 +130,8 @@ def _proposals(outcome: Outcome) -> t.Iterator[_Proposal]:
         return
     yield from _drivers(asked, rules)
     yield from _torch(asked)
-    if rules & {"no-wheel-for-python"}:
-        yield from _pythons(asked)
-    if rules & {"no-common-driver", "gpu-not-in-wheel", "driver-dropped-gpu", "driver-lacks-gpu"}:
+    yield from _pythons(asked)
+    if rules & _OF_A_GPU:
         yield from _fewer_gpus(asked)
     yield from _host(outcome, rules)
 
@@ -162,17 +168,19 @@ def _signed(best: Candidate) -> str:
     return "prebuilt and signed" if best.base.signed else "built here"
 
 
-def _other_builds(asked: Host) -> list[dict[str, t.Any]]:
-    """Wishes for torch from the one that was asked for to any."""
-    found: list[dict[str, t.Any]] = [{}, {"torch": _plain(asked), "cuda": "auto"}, {"torch": "latest", "cuda": "auto"}]
+def _other_wishes(asked: Host) -> list[dict[str, t.Any]]:
+    """Wishes from those that there are to any build and any module."""
+    builds: list[dict[str, t.Any]] = [{}, {"torch": _plain(asked), "cuda": "auto"}, {"torch": "latest", "cuda": "auto"}]
+    modules: list[dict[str, t.Any]] = [{}, {"kernel_module": "auto"}]
+    found = [{**build, **module} for build in builds for module in modules]
     return [changes for changes in found if not changes or _differs(asked, changes)]
 
 
 def _first(asked: Host, ways: t.Sequence[Changes]) -> dict[str, t.Any]:
-    """The first of the ways that works, with as little change of the build as can be; {} where none does."""
-    for build in _other_builds(asked):
+    """The first of the ways that works, with as little change of other wishes as can be; {} where none does."""
+    for build in _other_wishes(asked):
         for way in ways:
-            changed = host(dataclasses.replace(asked.request, **way, **build), asked.data)
+            changed = host(dataclasses.replace(asked.request, **{**way, **build}), asked.data)
             if resolve(changed, explain=False).best is not None:
                 return {**way, **build}
     return {}
@@ -194,13 +202,24 @@ def _by_the_owner(asked: Host, rules: set[str]) -> t.Iterator[_Proposal]:
     unpackaged = asked.request.os_id != "" and not asked.fixed_driver and not _packaged(asked)
     if not unpackaged and not (asked.fixed_driver and (asked.installed or asked.owner not in OURS)):
         return
-    steps = list(driver_steps(asked, "driver-dropped-gpu" in rules))
-    ways: dict[str, Step] = {step.driver: step for step in steps}
-    policy = {"driver_policy": "external"} if unpackaged else {}
-    changes = _first(asked, [{"driver": step.driver, "driver_flavour": "", **policy} for step in steps])
-    if changes:
-        by = "by the system's own means, " if unpackaged else ""
-        yield _Proposal(changes, f"{who}{by}{ways[changes['driver']].says}", 0 if len(changes) == 2 else 2)
+    policies: list[dict[str, t.Any]] = [{"driver_policy": "external"}] if unpackaged else [{}]
+    if wish_for_branch := asked.request.driver_policy.isdigit():
+        policies.append({"driver_policy": "auto"})
+    for policy in policies:
+        without = host(dataclasses.replace(asked.request, **policy), asked.data)
+        down = "driver-dropped-gpu" in rules or (wish_for_branch and _dropped(without))
+        steps = {step.driver: step for step in driver_steps(without, down)}
+        changes = _first(asked, [{"driver": driver, "driver_flavour": "", **policy} for driver in steps])
+        if changes:
+            by = "by the system's own means, " if unpackaged else ""
+            yield _Proposal(changes, f"{who}{by}{steps[changes['driver']].says}", 0 if len(changes) == 2 else 2)
+            return
+
+
+def _dropped(asked: Host) -> bool:
+    """Whether the installed driver is of a branch that no longer drives one of the GPUs."""
+    rows = [architecture(match.gpu.compute_capability, asked.data) for match in asked.gpus]
+    return any(row and 0 < row.last_driver < max(asked.installed[:1], default=0) for row in rows)
 
 
 def _packaged(asked: Host) -> bool:
@@ -220,10 +239,13 @@ def _torch(asked: Host) -> t.Iterator[_Proposal]:
 
 
 def _pythons(asked: Host) -> t.Iterator[_Proposal]:
-    tags = {tag for release in asked.torch.releases for tag in release.wheels.get(asked.arch, ())}
-    plain = sorted((tag for tag in tags if tag[-1] != "t"), key=lambda tag: int(tag.split(".")[1]), reverse=True)
-    for tag in plain[:1]:
-        yield _Proposal({"python": tag}, f"Python {tag}", 2)
+    if not asked.request.python:
+        return
+    for releases in (asked.torch.releases, tuple(asked.data.releases.values())):
+        tags = {tag for release in releases for tag in release.wheels.get(asked.arch, ()) if tag[-1] != "t"}
+        if tags:
+            newest = max(tags, key=version.parse)
+            yield _Proposal({"python": newest}, f"Python {newest}", 2)
 
 
 def _fewer_gpus(asked: Host) -> t.Iterator[_Proposal]:
@@ -246,14 +268,16 @@ def _host(outcome: Outcome, rules: set[str]) -> t.Iterator[_Proposal]:
         yield _Proposal({"headers": "available"}, f"headers of kernel {request.kernel}", 0)
     if "kernel-too-new-for-driver" in rules and outcome.nearest and outcome.nearest.driver:
         yield _Proposal({"kernel": ""}, rules_driver.older_kernel(asked, outcome.nearest.driver), 3)
-    if "glibc-too-old" in rules:
-        needs = _glibc(asked)
+    needs = _glibc(asked, asked.torch.releases if "glibc-too-old" in rules else asked.data.releases.values())
+    if asked.glibc and asked.glibc < version.parse(needs):
         changes = {"glibc": needs, "os_id": "", "os_version": ""}
         yield _Proposal(changes, f"an operating system with glibc {needs} or newer", 4)
     if "fabric-manager-mismatch" in rules and asked.installed:
         who = "" if asked.owner in OURS else f"{owner_name(asked)}: "
         text = f"{who}install fabric manager {request.driver}, the driver's own version"
         yield _Proposal({"fabric_manager": request.driver}, text, 0)
+    if "gpu-on-other-machine" in rules:
+        yield _Proposal({"arch": "aarch64"}, "where it is true, state arch aarch64", 0)
     if "gpus-hidden" in rules:
         yield _Proposal({"hidden_by": ""}, "look at the host from outside the job", 0)
     if "gpu-planned-as-cpu" in rules:
@@ -265,10 +289,10 @@ def _host(outcome: Outcome, rules: set[str]) -> t.Iterator[_Proposal]:
         yield from _stated_capability(asked)
 
 
-def _glibc(asked: Host) -> str:
-    """The least glibc that a build of the wish needs."""
-    needs = [release.glibc.get(asked.arch, "2.17") for release in asked.torch.releases]
-    return max(needs, key=lambda number: [int(part) for part in number.split(".")])
+def _glibc(asked: Host, releases: t.Iterable[model.Release]) -> str:
+    """The glibc that serves all these releases."""
+    needs = [release.glibc.get(asked.arch, "2.17") for release in releases]
+    return max(needs, key=version.parse)
 
 
 def _stated_capability(asked: Host) -> t.Iterator[_Proposal]:

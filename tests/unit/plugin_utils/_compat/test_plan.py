@@ -358,6 +358,23 @@ def test_an_answer_is_json(options):
                 "torch 2.7.1+cu118 runs on driver 450.248.02 (cuda: auto)",
             ],
         ),
+        # An older branch, another module and another build are one step.
+        (
+            "2.9.0",
+            [V100],
+            {"driver": "595.58.03", "driver_owner": "dgx_os", "kernel_module": "open", "cuda": "13.0"},
+            [
+                "DGX OS: go back to driver branch 580, with the proprietary kernel module "
+                "(cuda: auto, kernel_module: auto): torch 2.9.0+cu128 runs on driver 580.65.06"
+            ],
+        ),
+        # The newest release needs what the wished one did not.
+        (
+            "2.1.1",
+            ["NVIDIA GeForce RTX 5090"],
+            {"glibc": "2.26", "python": "3.11", "driver": "595.84", "driver_owner": "runfile"},
+            ["an operating system with glibc 2.28 or newer: torch 2.15.0+cu132 runs on driver 595.84"],
+        ),
         # A wish that does not matter is not changed.
         ("2.8.0+cpu", [H100], {}, ["torch 2.8.0+cu128 runs on driver 580", "torch 2.15.0+cu132 runs on driver 580"]),
         # No single change is enough: another Python and another system.
