@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import typing as t
 from pathlib import Path
 
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import requirement_name, wanted
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import write_atomic
@@ -60,6 +62,13 @@ class ActionModule(ActionBase):
 
     def _write(self, path: str, hosts: Vars, observations: Vars, planned: t.Mapping[str, planning.Planned]) -> bool:
         """Find the wheels of every plan and write the lock; False where it is there already."""
+        file = Path(path).absolute()
+        before = _lock_text(file) if file.exists() else ""
+        if before:
+            lock.parse(before)  # Whatever else lies there belongs to somebody.
+        if not os.access(file.parent, os.W_OK):
+            raise lock.LockProblem(f"the folder {file.parent} is not there or cannot be written")
+        Display().display(f"finding the wheels of {len(planned)} plans; this asks the package index")
         found: dict[tuple[t.Any, ...], list[str]] = {}
         locked: dict[str, lock.Locked] = {}
         for name, item in planned.items():
@@ -73,17 +82,28 @@ class ActionModule(ActionBase):
             locked[name] = {"plan": item.plan, "target": _cells(target), "wheels": found[key]}
         # Ansible's own kinds of text carry where they come from; a lock holds plain text.
         text = lock.build(json.loads(json.dumps(locked)))
-        file = Path(path)
-        if file.exists() and file.read_text(encoding="utf-8") == text:
+        if before == text:
             return False
         if not self._play_context.check_mode:
-            write_atomic(str(file.absolute()), text)
+            write_atomic(str(file), text)
         return True
+
+
+def _lock_text(file: Path) -> str:
+    """What lies there. Raises LockProblem where it is nothing that a lock could be."""
+    if not file.exists():
+        raise lock.LockProblem("there is no such file; make it with plan.yml -e plan_lock=FILE")
+    if not file.is_file():
+        raise lock.LockProblem("this is no file; name the file of a lock")
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise lock.LockProblem("this is no text, so no lock; name the file of a lock") from None
 
 
 def _hold(path: str, hosts: Vars, observations: Vars, planned: t.Mapping[str, planning.Planned]) -> None:
     """Give every plan the wheels of the lock, or say how it is not what was locked."""
-    text = Path(path).read_text(encoding="utf-8")
+    text = _lock_text(Path(path))
     for name, item in planned.items():
         if item.plan.get("status") != "ok":
             continue

@@ -31,32 +31,23 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, options = self.validate_argument_spec(
             argument_spec={
-                "state": {"type": "str", "choices": ["begun", "judged", "planned"], "required": True},
+                "state": {"type": "str", "choices": ["checked", "begun", "judged", "planned"], "required": True},
                 "name": {"type": "str", "required": True},
                 "directory": {"type": "path", "default": "reports"},
             }
         )
         facts = task_vars or {}
-        if options["state"] == "begun":
-            return self._begin(facts, options)
+        if options["state"] in ("checked", "begun"):
+            _refuse_misspelt(facts)
+            return self._begin(facts, options) if options["state"] == "begun" else {"changed": False}
         if options["state"] == "planned":
             return self._plan(facts)
         return self._judge(facts, options)
 
     def _begin(self, facts: Vars, options: Vars) -> dict[str, t.Any]:
-        """Refuse what is misspelt; say in the file that hosts are being judged, so that no old ok outlives a kill."""
-        known = _public_variables()
-        wrong = {
-            f"{name} (host {host}): did you mean {meant}?"
-            for host in facts["ansible_play_hosts_all"]
-            for name, meant in variables.misspelt(facts["hostvars"][host], known).items()
-        }
-        if wrong:
-            raise AnsibleActionFail(
-                "variables that no role reads: "
-                + "; ".join(sorted(wrong))
-                + " Rename or remove them; nothing was done."
-            )
+        """Say in the file that hosts are being judged, so that no old ok outlives a kill."""
+        if self._play_context.check_mode:
+            return {"changed": False}
         unfinished = Finding(
             "run-finished",
             "unknown",
@@ -93,9 +84,11 @@ class ActionModule(ActionBase):
             Display().display(text)
         if path:
             Display().display(f"report: {path}")
-        # A prediction proves nothing: "unknown" is then what it should be, and only what is known to be wrong fails.
+        # A prediction proves nothing: its unknown is what it should be, and no failure.
         bad = [
-            host for host, item in verdicts.items() if not item["ok"] and not (predicted and item["state"] == "unknown")
+            host
+            for host, item in verdicts.items()
+            if not item["ok"] and not (predicted and _only_predicted(found[host]))
         ]
         message = f"{len(bad)} of {len(verdicts)} hosts are not ready" if bad else "all hosts are ready"
         return {"changed": False, "failed": bool(bad), "msg": message, "report": path or ""}
@@ -119,6 +112,25 @@ class ActionModule(ActionBase):
                 f"the verdict cannot be written to {path}: {error}; set report_directory to a writable folder"
             ) from error
         return os.path.relpath(path)
+
+
+def _refuse_misspelt(facts: Vars) -> None:
+    known = _public_variables()
+    wrong = {
+        f"{name} (host {host}): did you mean {meant}?"
+        for host in facts["ansible_play_hosts_all"]
+        for name, meant in variables.misspelt(facts["hostvars"][host], known).items()
+    }
+    if wrong:
+        raise AnsibleActionFail(
+            "variables that no role reads: " + "; ".join(sorted(wrong)) + " Rename or remove them; nothing was done."
+        )
+
+
+def _only_predicted(found: t.Iterable[Finding]) -> bool:
+    """Whether nothing is wrong, and all that is unknown is so because check mode runs no proof."""
+    doubts = [item for item in found if item.policy == "block" and item.state in ("fail", "unknown")]
+    return bool(doubts) and all(item.state == "unknown" and item.evidence.get("check_mode") for item in doubts)
 
 
 def _planned(facts: Vars, host: str) -> Vars:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
 import typing as t
 
 SYSTEM_DIR = "/etc/gpufleet"
 EXPECTED = "expected.json"
 EXPECTED_SCHEMA = 1
+#: Bytes, far above what is recorded of the largest host.
+READ_LIMIT = 16 << 20
 
 
 def state_dir(euid: int, env: t.Mapping[str, str]) -> str:
@@ -23,6 +26,18 @@ def state_dir(euid: int, env: t.Mapping[str, str]) -> str:
     return os.path.join(home, "gpufleet")
 
 
+def directory_of(named: str, euid: int, env: t.Mapping[str, str]) -> str:
+    """The folder that the user names, or the usual one. Raises StateError for a relative path.
+
+    A relative one would be taken from wherever a module happens to run.
+    """
+    if not named:
+        return state_dir(euid, env)
+    if not os.path.isabs(named) or "$" in named:
+        raise StateError(f"gate_directory is {named!r}; an absolute path is needed. Nothing was read or written")
+    return named
+
+
 class StateError(Exception):
     """A state file that is there and cannot be used; the text says where, why and what to do."""
 
@@ -30,26 +45,49 @@ class StateError(Exception):
 def read_expected(directory: str) -> t.Optional[t.Dict[str, t.Any]]:
     """The content of ``expected.json``, None where there is none.
 
-    Raises StateError where it cannot be read, is not JSON of our form, or
-    was written by a newer version: such a file is never taken for "no baseline".
+    Raises StateError where it cannot be read, is not of our form, or was
+    written by a newer version: such a file is never taken for "no baseline".
     """
     path = os.path.join(directory, EXPECTED)
     try:
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > READ_LIMIT:
+            raise StateError(_unusable(path, "it is no file of ours"))
         with open(path, encoding="utf-8") as stream:
             data = json.load(stream)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise StateError(
-            f"{path} cannot be read ({error}); put back {EXPECTED}.previous beside it, or remove it and prove again"
-        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise StateError(_unusable(path, str(error))) from None
     schema = data.get("schema") if isinstance(data, dict) else None
-    if schema != EXPECTED_SCHEMA or not isinstance(data.get("baseline"), dict):
+    if schema != EXPECTED_SCHEMA:
         raise StateError(
-            f"{path} has schema {schema!r} where this version reads {EXPECTED_SCHEMA}; "
-            "use the version that wrote it, or prove the host again"
+            f"{path} has schema {schema!r} where this version reads {EXPECTED_SCHEMA}; use the version that wrote it,"
+            " or remove it and run site.yml to prove the host again"
         )
+    if not _of_our_form(data):
+        raise StateError(_unusable(path, "its baseline is not of the form that is recorded"))
     return t.cast("t.Dict[str, t.Any]", data)
+
+
+def _of_our_form(data: t.Mapping[str, t.Any]) -> bool:
+    """Whether what a comparison reads is there, each of its kind."""
+    then = data.get("baseline")
+    if not isinstance(then, dict) or not isinstance(data.get("written_at"), str):
+        return False
+    gpus = then.get("gpus")
+    return (
+        isinstance(then.get("accelerator"), str)
+        and all(isinstance(then.get(part), dict) for part in ("host", "driver", "environment"))
+        and isinstance(gpus, list)
+        and all(isinstance(gpu, dict) for gpu in gpus)
+    )
+
+
+def _unusable(path: str, why: str) -> str:
+    before = path + ".previous"
+    rest = f"put back {before}, or remove it" if os.path.exists(before) else "remove it"
+    return f"{path} cannot be used ({why}); {rest} and run site.yml to prove the host again"
 
 
 def write_atomic(path: str, text: str, mode: int = 0o644) -> None:

@@ -101,8 +101,8 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import (
     EXPECTED,
     EXPECTED_SCHEMA,
     StateError,
+    directory_of,
     read_expected,
-    state_dir,
     write_atomic,
 )
 
@@ -124,7 +124,10 @@ def main() -> None:
         required_if=[("state", "recorded", ["python", "plan", "proof"])],
         supports_check_mode=True,
     )
-    directory = module.params["directory"] or state_dir(os.geteuid(), os.environ)
+    try:
+        directory = directory_of(module.params["directory"] or "", os.geteuid(), os.environ)
+    except StateError as error:
+        module.fail_json(msg=str(error))
     path = os.path.join(directory, EXPECTED)
     problems: t.List[Finding] = []
     expected = None

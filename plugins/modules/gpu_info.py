@@ -150,7 +150,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.want
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.environment import environment
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import StateError, read_expected, state_dir
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import StateError, directory_of, read_expected
 
 COUNTS = ("gpus_expected", "expected_majority", "baseline_gpus")
 
@@ -175,6 +175,10 @@ def main() -> None:
     wrong = [f"{check}: {value}" for check, value in module.params["policy"].items() if value not in _finding.POLICIES]
     if wrong:
         module.fail_json(msg=f"policy is {' or '.join(_finding.POLICIES)}, by check; found {', '.join(wrong)}")
+    try:
+        directory = directory_of(module.params["directory"] or "", os.geteuid(), os.environ)
+    except StateError as error:
+        module.fail_json(msg=str(error))
     runner = Runner()
     observed = observe(runner)
     observed["environment"] = environment(runner, module.params["python"]) if module.params["python"] else {}
@@ -183,7 +187,7 @@ def main() -> None:
     counts = {name: module.params[name] for name in COUNTS}
     if counts["baseline_gpus"] is None:
         try:
-            expected = read_expected(module.params["directory"] or state_dir(os.geteuid(), os.environ))
+            expected = read_expected(directory)
         except StateError as error:
             observed["errors"]["expected"] = str(error)
         else:

@@ -15,11 +15,12 @@ description:
 options:
   state:
     description:
-      - V(begun) refuses misspelt variables of this collection and marks the hosts as being judged.
+      - V(checked) refuses misspelt variables of this collection.
+      - V(begun) does the same, and marks the hosts in the report as being judged.
       - V(planned) prints what would be done on each host and why, and fails where a host has no plan.
       - V(judged) prints and writes the verdict, and fails where a host is not ready.
     type: str
-    choices: [begun, judged, planned]
+    choices: [checked, begun, judged, planned]
     required: true
   name:
     description: Name of the playbook, and of the folder of its report.
@@ -34,7 +35,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: Writes no report; a host that only a proof could judge does not fail.
+    details: Writes no report; a host that only a proof could judge is unknown, and does not fail the task.
   diff_mode:
     support: none
 author:

@@ -80,6 +80,7 @@ def baseline(accelerator: str, observed: Facts, environment: Facts, proof: Facts
             **{key: environment.get(key) for key in ("python", "python_version", "torch_version")},
             # A build without CUDA has none, which is not "could not be told".
             "torch_cuda": environment.get("torch_cuda") or ("" if environment.get("torch_version") else None),
+            "packages": environment.get("packages", {}),
         },
         "rates": [
             {"device": device.get("key"), **rate}
@@ -101,9 +102,11 @@ def compare(expected: t.Optional[Facts], now: Facts, environment: Facts) -> t.Li
     then = expected["baseline"]
     found = [finding for row in COMPARED for finding in _compare_value(row, then, now)]
     found += _compare_gpus(then.get("gpus", []), now.get("gpus", []))
+    found += _compare_packages(then["environment"], environment)
     found += _environment_whole(environment)
     if not any(finding.policy == "block" for finding in found):
-        found.append(Finding("drift", "ok", found=f"as proved on {expected.get('written_at', 'an unknown day')}"))
+        looked = f"{environment.get('files', 0)} files of {len(environment.get('packages', {}))} packages by size"
+        found.append(Finding("drift", "ok", found=f"as proved on {expected['written_at']}; {looked}"))
     return found
 
 
@@ -197,6 +200,35 @@ def _compare_gpus(then: t.Sequence[Facts], now: t.Sequence[Facts]) -> t.List[Fin
     return found
 
 
+def _compare_packages(then: Facts, environment: Facts) -> t.List[Finding]:
+    """Torch, NumPy and what they require: one finding for all that changed; torch itself has its own row."""
+    if environment.get("error"):
+        return []
+    before, today = dict(then.get("packages", {})), dict(environment.get("packages", {}))
+    changed = [
+        f"{name} {today.get(name, 'gone')} (proved {before.get(name, 'without it')})"
+        for name in sorted({*before, *today} - {"torch"})
+        if before.get(name) != today.get(name)
+    ]
+    if not changed:
+        return []
+    return [
+        Finding(
+            "drift-packages",
+            "fail",
+            Subject("environment", str(environment.get("python") or "")),
+            found=_few(changed),
+            expected="the packages that were proved; site.yml puts back our own, verify.yml proves yours",
+            action="fix configuration",
+            evidence={"changed": changed},
+        )
+    ]
+
+
+def _few(items: t.Sequence[str]) -> str:
+    return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")
+
+
 def _environment_whole(environment: Facts) -> t.List[Finding]:
     subject = Subject("environment", str(environment.get("python") or ""))
     if environment.get("error"):
@@ -212,16 +244,17 @@ def _environment_whole(environment: Facts) -> t.List[Finding]:
         ]
     missing = list(environment.get("missing", []))
     if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        # What cannot be loaded at all says more than a source file.
+        missing.sort(key=lambda path: ".so" not in path)
         return [
             Finding(
                 "environment-whole",
                 "fail",
                 subject,
-                found="missing or of another size: " + ", ".join(missing[:3]) + more,
-                expected="every shared object that the wheel installed",
+                found="missing or of another size: " + _few(missing),
+                expected="every file that the wheels installed",
                 action="fix configuration",
-                evidence={"missing": missing},
+                evidence={"missing": missing[:50], "count": len(missing)},
             )
         ]
     return []

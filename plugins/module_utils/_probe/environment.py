@@ -6,42 +6,60 @@
 from __future__ import annotations
 
 import json
+import os
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
-#: Runs in the environment's own interpreter. Prints one JSON object: python_version, torch_version (with its
-#: local label, from torch/version.py: the metadata of a wheel from the common index has none), torch_cuda, and
-#: the shared objects of torch that are missing or of another size than installed.
+#: Runs in the environment's own interpreter and prints one JSON object: python_version; torch_version (with its
+#: local label, from torch/version.py: the metadata of a wheel from the common index has none); torch_cuda; packages,
+#: the versions of torch, NumPy and all that they require; files, how many of theirs were looked at; missing, those
+#: that are gone or of another size than installed. A byte changed in place, at the same size, is not seen: that
+#: would take reading gigabytes, which the proof's import does not do either.
 SCRIPT = r"""
-import json, re, sys
+import csv, json, os, re, sys
 from importlib import metadata
-out = {"python_version": "%d.%d.%d" % sys.version_info[:3], "torch_version": None, "torch_cuda": None, "missing": []}
-try:
-    dist = metadata.distribution("torch")
-except metadata.PackageNotFoundError:
-    out["error"] = "torch is not installed in it"
+out = {"python_version": "%d.%d.%d" % sys.version_info[:3], "torch_version": None, "torch_cuda": None}
+out.update(packages={}, files=0, missing=[])
+def canonical(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+wanted, seen = ["torch", "numpy"], set()
+while wanted:
+    name = wanted.pop()
+    if name in seen:
+        continue
+    seen.add(name)
+    try:
+        dist = metadata.distribution(name)
+        out["packages"][name] = dist.version
+    except metadata.PackageNotFoundError:
+        continue
+    for line in dist.requires or []:
+        if "extra ==" not in line:
+            wanted.append(canonical(re.match(r"[A-Za-z0-9._-]+", line).group(0)))
+    for row in csv.reader((dist.read_text("RECORD") or "").splitlines()):
+        if len(row) < 3 or row[0].endswith((".pyc", ".pth")) or not row[2]:
+            continue
+        out["files"] += 1
+        try:
+            size = os.stat(str(dist.locate_file(row[0]))).st_size
+        except OSError:
+            size = -1
+        if size != int(row[2]):
+            out["missing"].append(row[0])
+if "torch" in out["packages"]:
+    out["torch_version"] = out["packages"]["torch"]
+    try:
+        with open(str(metadata.distribution("torch").locate_file("torch/version.py"))) as stream:
+            text = stream.read()
+    except OSError:
+        text = ""
+    for key, target in (("__version__", "torch_version"), ("cuda", "torch_cuda")):
+        match = re.search(r"^%s\b[^=\n]*= *['\"]([^'\"]+)['\"]" % key, text, re.M)
+        if match:
+            out[target] = match.group(1)
 else:
-    out["torch_version"] = dist.version
-    for item in dist.files or []:
-        name = item.name
-        if name == "version.py" and str(item).count("/") == 1:
-            try:
-                text = item.locate().read_text()
-            except OSError:
-                out["missing"].append(str(item))
-                continue
-            for key, target in (("__version__", "torch_version"), ("cuda", "torch_cuda")):
-                match = re.search(r"^%s\b[^=\n]*= *['\"]([^'\"]+)['\"]" % key, text, re.M)
-                if match:
-                    out[target] = match.group(1)
-        elif ".so" in name:
-            try:
-                size = item.locate().stat().st_size
-            except OSError:
-                size = None
-            if size is None or (item.size is not None and size != item.size):
-                out["missing"].append(str(item))
+    out["error"] = "torch is not installed in it"
 json.dump(out, sys.stdout)
 """
 
@@ -49,13 +67,20 @@ json.dump(out, sys.stdout)
 def environment(runner: Runner, python: str, limit: float = 30.0) -> t.Dict[str, t.Any]:
     """The environment of the interpreter ``python``, told within ``limit`` seconds.
 
-    Returns python, python_version, torch_version, torch_cuda, missing (paths
-    inside the environment), and ``error`` where it could not be told.
+    Returns python, and what SCRIPT prints; ``error`` where it could not be told.
     """
+    place = runner.path(python)
+    if os.path.isdir(place):
+        return {"python": python, "error": f"{python} is a folder; an interpreter is needed"}
+    if not os.path.exists(place):
+        return {"python": python, "error": f"{python} is not there"}
+    if not os.access(place, os.X_OK):
+        return {"python": python, "error": f"{python} is not executable"}
     result = runner.run([python, "-I", "-c", SCRIPT], limit)
     if not result.problem:
         try:
-            return {"python": python, **json.loads(result.out)}
-        except ValueError:
-            return {"python": python, "error": f"{python} printed no JSON: {result.out[:80]!r}"}
+            told = json.loads(result.out)
+            return {"python": python, **told}
+        except (ValueError, TypeError):
+            return {"python": python, "error": f"{python} is no Python: it printed {result.out[:80]!r}"}
     return {"python": python, "error": f"{python} cannot be run: {result.problem}"}

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import signal
 import subprocess
+import time
 import typing as t
 from dataclasses import dataclass
 
@@ -20,6 +22,8 @@ from dataclasses import dataclass
 COMMAND_LIMIT = 3.0
 #: Bytes. Larger than every file that a probe reads (dpkg's status file is the largest).
 READ_LIMIT = 16 << 20
+#: Bytes of a command's output, far above what any of them prints.
+OUTPUT_LIMIT = 16 << 20
 #: Where commands lie; the PATH of a caller can be anything.
 COMMAND_PATH = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
 
@@ -33,6 +37,7 @@ class Result:
     err: str = ""
     missing: bool = False
     timed_out: bool = False
+    flooded: bool = False
 
     @property
     def problem(self) -> str:
@@ -41,6 +46,8 @@ class Result:
             return "the command is not there"
         if self.timed_out:
             return "no answer within the time limit"
+        if self.flooded:
+            return f"more than {OUTPUT_LIMIT >> 20} MiB of output"
         if self.rc == 0:
             return ""
         text = (self.err.strip() or self.out.strip()).split("\n", 1)[0]
@@ -155,17 +162,46 @@ class Runner:
             )
         except OSError as error:
             return Result(None, err=str(error))
+        flooded = False
         try:
-            out, err = process.communicate(timeout=limit)
+            out, err = _read(process, limit)
             return Result(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
         except subprocess.TimeoutExpired:
             pass
+        except OverflowError:
+            flooded = True
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
-        try:
-            process.communicate(timeout=0.5)
-        except subprocess.TimeoutExpired:
-            for stream in (process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
-        return Result(None, timed_out=True)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.5)
+        return Result(None, timed_out=not flooded, flooded=flooded)
+
+
+def _read(process: subprocess.Popen[bytes], limit: float) -> t.Tuple[bytes, bytes]:
+    """What a command prints until it ends: TimeoutExpired after ``limit`` seconds, OverflowError above OUTPUT_LIMIT."""
+    deadline = time.monotonic() + limit
+    told: t.Dict[t.Any, t.List[bytes]] = {process.stdout: [], process.stderr: []}
+    size = 0
+    with selectors.DefaultSelector() as selector:
+        for stream in told:
+            selector.register(stream, selectors.EVENT_READ)
+        while selector.get_map():
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise subprocess.TimeoutExpired(process.args, limit)
+            for key, _events in ready:
+                data = os.read(key.fd, 1 << 16)
+                if not data:
+                    selector.unregister(key.fileobj)
+                told[key.fileobj].append(data)
+                size += len(data)
+            if size > OUTPUT_LIMIT:
+                raise OverflowError
+    process.wait(max(0.0, deadline - time.monotonic()))
+    for stream in told:
+        stream.close()
+    out, err = (b"".join(parts) for parts in told.values())
+    return out, err

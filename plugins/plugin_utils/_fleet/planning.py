@@ -14,10 +14,13 @@ import dataclasses
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accelerator
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, stamp
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, Subject, stamp
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._compat import answer, fleet, loader, observed, request
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet.majority import gpu_count, majority
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet.steps import steps
+
+#: The check of an interpreter that the user names.
+INTERPRETER = "interpreter-usable"
 
 Vars = t.Mapping[str, t.Any]
 Plan = dict[str, t.Any]
@@ -32,6 +35,11 @@ class Planned:
     plan: Plan = dataclasses.field(default_factory=dict)
     msg: str = ""
     steps: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def unusable(self) -> bool:
+        """Whether the interpreter that the user names keeps the host from having a plan."""
+        return any(finding.check == INTERPRETER for finding in self.findings)
 
 
 def plan_hosts(hosts: t.Mapping[str, Vars], observations: t.Mapping[str, Vars]) -> dict[str, Planned]:
@@ -50,7 +58,8 @@ def plan_hosts(hosts: t.Mapping[str, Vars], observations: t.Mapping[str, Vars]) 
         for name in names:
             decision = _decide(hosts[name], observations[name], usual)
             planned[name] = decision
-            if decision.accelerator == accelerator.REFUSE:
+            decision.findings += _interpreter(hosts[name], observations[name])
+            if decision.accelerator == accelerator.REFUSE or decision.unusable:
                 decision.msg = _refusal(decision.findings)
                 continue
             torch, options = wishes(hosts[name], observations[name], decision.accelerator)
@@ -95,6 +104,25 @@ def _decide(variables: Vars, seen: Vars, usual: int | None) -> Planned:
     )
     decision = accelerator.decide(seen, policy)
     return Planned(decision.accelerator, stamp(decision.findings, str(seen.get("observed_at", ""))))
+
+
+def _interpreter(variables: Vars, seen: Vars) -> list[Finding]:
+    """What is wrong with pytorch_python, which must have a torch, or pytorch_base_python, which must run."""
+    held = seen.get("environment") or {}
+    own = variables.get("pytorch_python")
+    if not held.get("error") or not (own or not held.get("python_version")):
+        return []
+    named, needs = ("pytorch_python", "with torch in it") if own else ("pytorch_base_python", "to make the environment")
+    subject = Subject("environment", str(held.get("python") or ""))
+    found = Finding(
+        INTERPRETER,
+        "fail",
+        subject,
+        found=str(held["error"]),
+        expected=f"{named}: the path of a Python {needs}",
+        action="fix configuration",
+    )
+    return stamp([found], str(seen.get("observed_at", "")))
 
 
 def _refusal(findings: t.Iterable[Finding]) -> str:

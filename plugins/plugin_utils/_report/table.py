@@ -11,6 +11,8 @@ Hosts = t.Mapping[str, t.Mapping[str, t.Any]]
 
 #: More ready hosts than this are counted and not listed.
 LISTED_READY = 20
+#: Characters of a row's words.
+LONGEST = 500
 WEIGHT = {"fail": 0, "unknown": 1, "warn": 2, "ok": 3, "not_applicable": 4}
 #: Checks whose words are shown although they are ok.
 HEADLINES = ("plan", "drift")
@@ -58,4 +60,10 @@ def line(finding: t.Mapping[str, t.Any]) -> str:
         text += f" -> {finding['action']}"
     if finding.get("policy") == "report":
         text += " [report only]"
-    return text
+    return _short(text)
+
+
+def _short(text: str) -> str:
+    """One line that a table can hold; the report has the whole."""
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."

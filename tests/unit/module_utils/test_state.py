@@ -25,23 +25,72 @@ def test_state_dir(euid, env, expected):
     assert _state.state_dir(euid, env) == expected
 
 
+@pytest.mark.parametrize("named", ["relative/state", "$NOSUCH/state", "-rf", "7"])
+def test_a_relative_folder_is_refused(named):
+    with pytest.raises(_state.StateError, match="an absolute path is needed"):
+        _state.directory_of(named, 0, {})
+
+
+@pytest.mark.parametrize(("named", "expected"), [("", "/etc/gpufleet"), ("/a b/c", "/a b/c")])
+def test_a_folder_is_named_or_the_usual_one(named, expected):
+    assert _state.directory_of(named, 0, {}) == expected
+
+
 def test_no_file_is_no_baseline(tmp_path):
     assert _state.read_expected(str(tmp_path)) is None
+
+
+FORM = '{"schema": 1, "written_at": "x", "baseline": BASELINE}'
+BASELINE = '{"accelerator": "cpu", "host": {}, "driver": {}, "environment": {}, "gpus": []}'
 
 
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("", "cannot be read"),
-        ('{"schema": 1, "base', "cannot be read"),
+        ("", "cannot be used"),
+        ('{"schema": 1, "base', "cannot be used"),
+        ("[" * 100000, "cannot be used"),
         ('{"schema": 2, "baseline": {}}', "schema 2 where this version reads 1"),
-        ('{"schema": 1}', "schema 1"),
         ("[]", "schema None"),
+        ('{"schema": 1}', "not of the form"),
+        ('{"schema": 1, "written_at": "x", "baseline": []}', "not of the form"),
+        ('{"schema": 1, "written_at": "x", "baseline": {}}', "not of the form"),
+        (FORM.replace("BASELINE", BASELINE).replace('"x"', "null"), "not of the form"),
+        (FORM.replace("BASELINE", BASELINE.replace("[]", "[1]")), "not of the form"),
+        (FORM.replace("BASELINE", BASELINE.replace("{}", '"zzz"')), "not of the form"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_said(tmp_path, content, text):
     (tmp_path / "expected.json").write_text(content)
-    with pytest.raises(_state.StateError, match=text):
+    with pytest.raises(_state.StateError, match=text) as refused:
+        _state.read_expected(str(tmp_path))
+    assert "remove it" in str(refused.value)
+    assert "put back" not in str(refused.value)
+
+
+def test_the_file_before_is_named_where_there_is_one(tmp_path):
+    (tmp_path / "expected.json").write_text("{")
+    (tmp_path / "expected.json.previous").write_text("{}")
+    with pytest.raises(_state.StateError, match=r"put back .*expected\.json\.previous"):
+        _state.read_expected(str(tmp_path))
+
+
+def test_a_file_of_our_form_is_read(tmp_path):
+    (tmp_path / "expected.json").write_text(FORM.replace("BASELINE", BASELINE))
+    assert _state.read_expected(str(tmp_path))["baseline"]["accelerator"] == "cpu"
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "huge"])
+def test_what_is_no_file_of_ours_is_not_read(tmp_path, kind):
+    path = tmp_path / "expected.json"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(str(path))
+    else:
+        path.touch()
+        os.truncate(str(path), _state.READ_LIMIT + 1)
+    with pytest.raises(_state.StateError, match="no file of ours"):
         _state.read_expected(str(tmp_path))
 
 

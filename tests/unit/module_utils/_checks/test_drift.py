@@ -35,6 +35,8 @@ ENVIRONMENT = {
     "python_version": "3.12.3",
     "torch_version": "2.13.0+cu130",
     "torch_cuda": "13.0",
+    "packages": {"torch": "2.13.0+cu130", "numpy": "2.4.6", "sympy": "1.14.0"},
+    "files": 16000,
     "missing": [],
 }
 BASELINE = drift.baseline("cuda", OBSERVED, ENVIRONMENT, {"devices": [{"key": "GPU-0", "rates": [{"tflops": 700.0}]}]})
@@ -81,6 +83,12 @@ CASES = {
         "not_ready",
         {("environment-whole", "fail")},
     ),
+    "a package upgraded by hand": (
+        lambda o, e: e["packages"].update(sympy="1.15.0"),
+        "not_ready",
+        {("drift-packages", "fail")},
+    ),
+    "a package gone": (lambda o, e: e["packages"].pop("numpy"), "not_ready", {("drift-packages", "fail")}),
     "one GPU gone": (lambda o, e: o["gpus"].pop(3), "not_ready", {("drift-gpu-missing", "fail")}),
     "one GPU swapped for its kind": (
         lambda o, e: o["gpus"].__setitem__(3, gpu(9)),

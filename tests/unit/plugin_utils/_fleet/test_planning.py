@@ -148,3 +148,30 @@ def test_wishes(variables, environment, torch, options):
     assert {key: given[key] for key in options} == options
     assert given["accelerator"] == "cuda"
     assert ("cuda" in given) is ("cuda" in options)
+
+
+@pytest.mark.parametrize(
+    ("variables", "environment", "usable"),
+    [
+        ({}, {}, True),
+        ({"pytorch_python": "/p"}, {"python": "/p", "error": "/p is a folder"}, False),
+        (
+            {"pytorch_python": "/p"},
+            {"python": "/p", "python_version": "3.11.2", "error": "torch is not installed in it"},
+            False,
+        ),
+        ({"pytorch_python": "/p"}, {"python": "/p", "python_version": "3.11.2", "torch_version": "2.13.0"}, True),
+        ({"pytorch_base_python": "/b"}, {"python": "/b", "error": "/b is not there"}, False),
+        (
+            {"pytorch_base_python": "/b"},
+            {"python": "/b", "python_version": "3.11.2", "error": "torch is not installed in it"},
+            True,
+        ),
+    ],
+)
+def test_an_interpreter_that_cannot_be_used_is_no_plan(variables, environment, usable):
+    found = planned({"one": host(environment=environment)}, pytorch_version="2.13.0", **variables)["one"]
+    assert bool(found.plan) is usable
+    assert bool(found.msg) is not usable
+    if not usable:
+        assert environment["error"] in found.msg and "the path of a Python" in found.msg

@@ -165,3 +165,10 @@ def test_a_damaged_report_is_replaced(tmp_path, damaged):
 def test_misspelt(name, meant):
     known = {"pytorch_version", "gpus_expected", "plan_group", "driver_policy"}
     assert variables.misspelt([name], known) == ({name: meant} if meant else {})
+
+
+def test_a_row_is_one_line_whatever_a_message_holds():
+    found = Finding("task-failed", "fail", found="one\n  two" + "x" * 9999)
+    (row,) = table.render("site", {"a": verdict([found])})[1:]
+    assert "\n" not in row and "one two" in row
+    assert row.endswith("...") and len(row) < 600
