@@ -22,6 +22,7 @@ H100, V100 = "NVIDIA H100 80GB HBM3", "Tesla V100-SXM2-16GB"
 def run(command, *arguments, cwd):
     environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1"}
     environment |= {"ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default", "ANSIBLE_LOCALHOST_WARNING": "0"}
+    environment["ANSIBLE_CALLBACK_RESULT_FORMAT"] = "json"  # whatever the caller prefers
     return subprocess.run(
         [str(BIN / command), *arguments],
         cwd=cwd,
