@@ -22,7 +22,7 @@ options:
       - Absolute path of the interpreter of an environment of the user's. It is proved as it is, also with another
         release of torch than planned, and never changed.
       - Empty for the environment in O(venv).
-    type: str
+    type: path
     default: ""
   venv:
     description:
@@ -56,7 +56,7 @@ options:
   timeout:
     description:
       - Seconds that a worker may take after the import of torch.
-      - 0 takes 60 for O(level=quick), 600 for O(level=standard) and four hours for O(level=burnin).
+      - 0 takes 60 for O(level=quick), 600 for O(level=standard) and four hours for O(level=burnin). At most 30 days.
     type: float
     default: 0
   import_timeout:
@@ -134,20 +134,44 @@ findings:
 """
 
 import os
+import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import default_venv
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment import paths
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import (
+    EnvironmentFailure,
+    default_venv,
+)
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import now, stamp
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.jobs import LIMITS
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.prove import Settings, predicted, prove
+
+#: Options that are numbers: unit, the least and the greatest that make sense.
+RANGES = {
+    "timeout": ("seconds", 0, 30 * 24 * 3600),
+    "import_timeout": ("seconds", 1, 30 * 24 * 3600),
+    "cpu_workers": ("processes", 1, 1024),
+    "memory": ("percent", 0, 95),
+}
+
+
+def _refuse(params: t.Mapping[str, t.Any]) -> None:
+    """Raise EnvironmentFailure for values with which nothing can be proved."""
+    for name in ("python", "venv"):
+        paths.refuse("pytorch_" + name, params[name])
+    for name, (unit, least, most) in RANGES.items():
+        if not least <= params[name] <= most:  # nor is "not a number" within it
+            raise EnvironmentFailure(
+                f"verify_{name} needs a number of {unit} from {least} to {most}, found {params[name]}"
+            )
 
 
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
-            "python": {"type": "str", "default": ""},
+            "python": {"type": "path", "default": ""},
             "venv": {"type": "path", "default": ""},
             "plan": {"type": "dict"},
             "level": {"type": "str", "choices": ["quick", "standard", "burnin"], "default": "quick"},
@@ -166,6 +190,10 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    try:
+        _refuse(module.params)
+    except EnvironmentFailure as error:
+        module.fail_json(msg=str(error))
     params = dict(module.params)
     venv = params.pop("venv") or default_venv(os.geteuid(), os.environ)
     params["memory_percent"] = params.pop("memory")
@@ -173,16 +201,10 @@ def main() -> None:
     params["python"] = params["python"] or os.path.join(venv, "bin", "python")
     params["timeout"] = params["timeout"] or LIMITS[params["level"]]
     settings = Settings(**params)
-    if not os.path.isabs(settings.python):
-        module.fail_json(msg=f"python must be an absolute path, not {settings.python!r}")
-    if settings.cpu_workers < 1 or settings.timeout < 0 or settings.import_timeout <= 0:
-        module.fail_json(msg="cpu_workers and import_timeout must be greater than 0, timeout not below it")
-    if not 0 <= settings.memory_percent <= 95:
-        module.fail_json(msg=f"memory is a percentage from 0 to 95, not {settings.memory_percent}")
     if settings.device != "auto" and settings.accelerator not in (None, settings.device):
         module.fail_json(
-            msg=f"device is {settings.device}, but the plan says accelerator {settings.accelerator}:"
-            " leave device at auto, or plan anew"
+            msg=f"verify_device is {settings.device}, but the plan says accelerator {settings.accelerator}:"
+            " leave it at auto, or plan anew"
         )
     if module.check_mode:
         proof, found = (

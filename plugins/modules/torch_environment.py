@@ -22,7 +22,8 @@ options:
     required: true
   venv:
     description:
-      - Folder of the environment. It may not exist yet, be empty, or be one that this module made.
+      - Folder of the environment, an absolute path. It may not exist yet, be empty, or be one that this module made.
+      - A link to such a folder is followed. A link to nothing is refused.
       - Empty for C(/opt/gpufleet/venv) as root, and C($XDG_DATA_HOME/gpufleet/venv) (C(~/.local/share)) otherwise.
     type: path
     default: ""
@@ -32,8 +33,9 @@ options:
     type: path
     default: ""
   base_python:
-    description: Interpreter that the environment is made from. Empty for the one that runs this module.
-    type: str
+    description: Interpreter that the environment is made from, an absolute path or the name of a command such as
+      C(python3.12). Empty for the one that runs this module.
+    type: path
     default: ""
   packages:
     description:
@@ -117,7 +119,7 @@ python:
   returned: success
   sample: /opt/gpufleet/venv/bin/python
 venv:
-  description: Folder of the environment; empty with O(python).
+  description: Folder of the environment, a link to it followed; empty with O(python).
   type: str
   returned: success
 packages:
@@ -163,7 +165,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment import findings, pip, venv
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment import findings, paths, pip, venv
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.converge import (
     Outcome,
     converge,
@@ -200,7 +202,7 @@ def main() -> None:
             "plan": {"type": "dict", "required": True},
             "venv": {"type": "path", "default": ""},
             "python": {"type": "path", "default": ""},
-            "base_python": {"type": "str", "default": ""},
+            "base_python": {"type": "path", "default": ""},
             "packages": {"type": "list", "elements": "str", "default": []},
             "lock": {"type": "list", "elements": "str", "default": []},
             "index_url": {"type": "str", "default": ""},
@@ -230,17 +232,29 @@ def main() -> None:
 
 def _run(module: AnsibleModule) -> t.Dict[str, t.Any]:
     given = module.params
+    for name in ("venv", "python", "base_python", "wheel_store"):
+        paths.refuse("pytorch_" + name, given[name], command=name == "base_python")
     base_python = given["base_python"] or sys.executable
     want = wanted(given["plan"], packages=given["packages"], lock=given["lock"], base_python=base_python)
     if given["python"]:
-        finding = findings.as_planned(environment(Runner(), given["python"]), want)
+        problem = paths.not_runnable(given["python"])
+        told = {} if problem else environment(Runner(), given["python"])
+        if not told.get("python_version"):
+            raise EnvironmentFailure(
+                f"pytorch_python needs the interpreter of an environment, found: {problem or told['error']}; correct"
+                " it, or leave it empty to have an environment made"
+            )
+        finding = findings.as_planned(told, want)
         return {"changed": False, "python": given["python"], "venv": "", "findings": _dated(finding)}
     index_url = given["index_url"] or str((given["plan"].get("torch") or {}).get("index_url") or "")
     if pip.password_of(index_url):
         module.no_log_values.add(pip.password_of(index_url))
-    path = os.path.abspath(given["venv"] or default_venv(os.geteuid(), os.environ))
+    named = os.path.abspath(given["venv"] or default_venv(os.geteuid(), os.environ))
+    path = paths.place(named)
     store = os.path.abspath(given["wheel_store"] or default_store(os.geteuid(), os.environ))
     found = venv.look(path)
+    if path != named and found.kind != "ours":
+        module.warn(f"pytorch_venv {named} is a link: the environment is in {path}")
     venv.refuse_unless_ours(found, path)
     outcome = current(path, want, found)
     if module.check_mode:

@@ -148,9 +148,10 @@ def refuse_unless_ours(found: Found, venv: str) -> None:
             " role; choose another path, or move the file away"
         )
     if found.kind == "foreign":
+        python = os.path.join(venv, "bin", "python")
+        use = f", or, to use that environment as it is, set pytorch_python: {python}" if os.path.exists(python) else ""
         raise EnvironmentFailure(
-            f"pytorch_venv {venv} is {found.what}, and nothing in it was touched; choose another path, or, to use that"
-            f" environment as it is, set pytorch_python: {os.path.join(venv, 'bin', 'python')}"
+            f"pytorch_venv {venv} is {found.what}, and nothing in it was touched; choose another path{use}"
         )
 
 

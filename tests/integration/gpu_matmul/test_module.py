@@ -78,10 +78,17 @@ def test_a_gpu_plan_is_never_proved_on_the_cpu(torch_python):
 @pytest.mark.parametrize(
     "options, says",
     [
-        ({"python": "bin/python"}, "python must be an absolute path, not 'bin/python'"),
+        ({"python": "bin/python"}, "pytorch_python needs an absolute path, found 'bin/python'"),
+        ({"python": "-rf"}, "pytorch_python needs an absolute path, found '-rf'"),
+        ({"venv": "$NOSUCH/x"}, "found '$NOSUCH/x', and this host has no variable $NOSUCH"),
+        ({"timeout": "inf"}, "verify_timeout needs a number of seconds from 0 to 2592000, found inf"),
+        ({"timeout": "nan"}, "verify_timeout needs a number of seconds from 0 to 2592000, found nan"),
+        ({"timeout": -1}, "verify_timeout needs a number of seconds from 0 to 2592000, found -1.0"),
+        ({"import_timeout": 1e300}, "verify_import_timeout needs a number of seconds from 1 to 2592000, found 1e+300"),
+        ({"import_timeout": 0}, "verify_import_timeout needs a number of seconds from 1 to 2592000, found 0.0"),
         ({"device": "cpu", "plan": CUDA_PLAN}, "device is cpu, but the plan says accelerator cuda"),
-        ({"cpu_workers": 0}, "cpu_workers and import_timeout must be greater than 0"),
-        ({"memory": 100}, "memory is a percentage from 0 to 95, not 100"),
+        ({"cpu_workers": 0}, "verify_cpu_workers needs a number of processes from 1 to 1024, found 0"),
+        ({"memory": 100}, "verify_memory needs a number of percent from 0 to 95, found 100"),
         ({"dtypes": ["float12"]}, "value of dtypes must be one or more of"),
     ],
 )

@@ -56,8 +56,77 @@ def test_somebody_elses_environment(
     make(host.venv)
     before = tree(host.venv)
     message = host.fails(index_url=index.url, _ansible_check_mode=check)
-    assert said in message and f"pytorch_python: {host.venv}/bin/python" in message
+    assert said in message and ("pytorch_python" in message) is (make is _venv)
     assert tree(host.venv) == before
+
+
+def test_somebody_elses_environment_with_a_python(host: Host, index: Index) -> None:
+    _venv(host.venv)
+    assert f"set pytorch_python: {host.venv}/bin/python" in host.fails(index_url=index.url)
+
+
+@pytest.mark.parametrize("option", ["venv", "wheel_store", "python", "base_python"])
+@pytest.mark.parametrize(
+    "value, said",
+    [
+        ("relative/venv", ""),
+        ("$NOSUCH/x", "no variable $NOSUCH"),
+        ("/data/${NOSUCH}/x", "no variable ${NOSUCH}"),
+        ("~nosuchuser/x", ""),
+        ("7", ""),
+        (7, ""),
+        ("-rf", ""),
+        (["/a", "/b"], ""),
+        ("/a\0b", "NUL byte"),
+    ],
+)
+def test_paths_that_mean_no_place(host: Host, option: str, value: t.Any, said: str) -> None:
+    before = tree(host.folder)
+    message = host.fails(**{option: value})
+    assert f"pytorch_{option} needs an absolute path" in message and f"found {str(value)!r}" in message
+    assert said in message and "nothing was changed" in message and tree(host.folder) == before
+
+
+def test_path_that_python_refuses(host: Host, index: Index) -> None:
+    host.venv = host.folder / "a:b" / "venv"
+    assert "pytorch_venv needs a path without ':'" in host.fails(index_url=index.url)
+    assert not host.venv.parent.exists() and not host.store.exists()
+
+
+def test_link_to_an_empty_folder_is_followed(host: Host, index: Index) -> None:
+    real = host.folder / "real"
+    real.mkdir()
+    host.venv.symlink_to("real")
+    answer = host.run(index_url=index.url)
+    assert answer["venv"] == str(real)
+    assert f"pytorch_venv {host.venv} is a link: the environment is in {real}" in str(answer["warnings"])
+    assert host.venv.is_symlink() and host.installed()["torch"] == "2.9.0+cpu"
+    again = host.run(index_url=index.url)
+    assert not again["changed"] and "warnings" not in again
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_link_to_nothing_is_refused(host: Host, index: Index, check: bool) -> None:
+    host.venv.symlink_to("/nonexistent/disk")
+    message = host.fails(index_url=index.url, _ansible_check_mode=check)
+    assert f"pytorch_venv {host.venv} is a link to /nonexistent/disk, where nothing is" in message
+    assert host.venv.is_symlink() and not host.store.exists()
+
+
+@pytest.mark.parametrize(
+    "mode, said", [(None, "is not there"), (0o644, "may not execute it (mode 0644)"), (0o40755, "is a folder")]
+)
+def test_users_python_that_cannot_be_started(host: Host, mode: int | None, said: str) -> None:
+    python = host.folder / "python"
+    if mode == 0o40755:
+        python.mkdir()
+    elif mode:
+        python.write_text("#!/bin/sh\n")
+        python.chmod(mode)
+    message = host.fails(python=str(python))
+    assert f"pytorch_python needs the interpreter of an environment, found: {python} {said}" in message.replace(
+        f"is there, but user {os.geteuid()} ", ""
+    )
 
 
 def test_marker_that_is_no_marker(host: Host, index: Index) -> None:
