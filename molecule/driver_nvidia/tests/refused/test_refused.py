@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""After six wishes that cannot be: each was refused with its reason, and the driver is whole and where it was."""
+"""After seven wishes that cannot be: each was refused with its reason, and the driver is whole and where it was."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ import looks
             "dkms-not-built",
             ["nvidia.c:", "implicit declaration of function 'pci_resize_resource'", "590.48.01"],
         ),
+        ("container", "driver-owned-elsewhere", ["this is a container (podman), whose host runs the kernel"]),
         (
             "no-version",
             "driver-not-available",
