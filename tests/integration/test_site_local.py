@@ -61,7 +61,8 @@ def test_check_mode_predicts_and_changes_nothing(place):
     code, output, report = play(place, "site", "--check")
     assert code == 0, output
     assert recap(output)["changed"] >= 1
-    assert report is None or report["ok"] is False
+    assert "site: 0 of 1 hosts ready" in output, "a prediction is no proof"
+    assert report is None
     assert not (place / "venv").exists() and not (place / "state").exists()
 
 
@@ -148,6 +149,37 @@ def test_a_deleted_shared_object_fails_the_proof_and_the_drift_by_name(place, da
     assert "libtorch_cpu.so" in json.dumps(report["hosts"]["localhost"]["findings"])
 
 
+@pytest.mark.parametrize(
+    ("path", "check"),
+    [
+        ("numpy/__init__.py", "environment-whole"),
+        ("torch/nn/functional.py", "environment-whole"),
+        ("sympy/core/add.py", "environment-whole"),
+        ("networkx-*.dist-info/METADATA", "drift-packages"),
+    ],
+)
+def test_drift_sees_any_changed_file_and_package(place, path, check):
+    (victim,) = (place / "venv").glob("lib/python3*/site-packages/" + path)
+    whole = victim.read_text()
+    version = re.search(r"^Version: (.*)$", whole, re.M) if "dist-info" in path else None
+    changed = whole.replace(version.group(0), "Version: 1.0") if version else whole + "\nraise RuntimeError\n"
+    victim.write_text(changed)
+    try:
+        code, output, report = play(place, "drift")
+    finally:
+        victim.write_text(whole)
+    assert code != 0, output
+    found = [finding["check"] for finding in report["hosts"]["localhost"]["findings"] if finding["state"] == "fail"]
+    assert check in found, output
+
+
+def test_drift_in_check_mode_judges_the_same_and_leaves_the_report_alone(place):
+    _, _, before = play(place, "drift")
+    code, output, after = play(place, "drift", "--check")
+    assert code == 0 and "drift: 1 of 1 hosts ready" in output
+    assert after == before
+
+
 def test_site_repairs_its_own_environment(place, damaged):
     code, output, report = play(place, "site")
     assert code == 0, output
@@ -178,12 +210,13 @@ def test_a_truncated_record_is_unknown_and_says_what_to_do(place):
         ({"pytorch_versoin": "2.13.0"}, ["pytorch_versoin", "did you mean pytorch_version"]),
         ({"gpufleet_accelerator": "cuda"}, ["accelerator-present", "0 NVIDIA GPUs"]),
         ({"gpus_expected": 8}, ["accelerator-present", "8 GPUs by gpus_expected"]),
+        ({"gate_directory": "relative/state"}, ["an absolute path is needed"]),
+        ({"pytorch_python": "/"}, ["interpreter-usable", "is a folder"]),
     ],
 )
 def test_bad_wishes_are_refused_and_nothing_is_done(place, tmp_path, variables, words):
-    code, output, _ = play(
-        place, "site", pytorch_venv=str(tmp_path / "venv"), gate_directory=str(tmp_path / "state"), **variables
-    )
+    there = {"pytorch_venv": str(tmp_path / "venv"), "gate_directory": str(tmp_path / "state")}
+    code, output, _ = play(place, "site", **{**there, **variables})
     assert code != 0, output
     for word in words:
         assert word in output, output
@@ -206,6 +239,21 @@ def test_an_unreachable_host_beside_a_fine_one(place, tmp_path):
     # The limited run kept the host that it did not judge.
     assert report["hosts"]["localhost"]["state"] == "ready"
     assert report["ok"] is False
+
+
+@pytest.mark.parametrize("content", ["print(1)\n", "\x00\xff", "{}"])
+def test_a_file_that_is_no_lock_of_ours_is_never_replaced(place, tmp_path, content):
+    mine = tmp_path / "mine.py"
+    mine.write_bytes(content.encode("latin-1"))
+    code, output, _ = play(place, "plan", plan_lock=str(mine))
+    assert code != 0, output
+    assert mine.read_bytes() == content.encode("latin-1")
+    assert str(mine) in output and "lock" in output
+
+
+def test_a_misspelt_variable_is_told_by_the_plan_too(place):
+    code, output, _ = play(place, "plan", gpus_expectd=8)
+    assert code != 0 and "did you mean gpus_expected" in output
 
 
 def test_every_conflict_is_shown_at_once_also_where_nothing_can_be_locked(place, tmp_path):

@@ -202,7 +202,7 @@ def _compare_gpus(then: t.Sequence[Facts], now: t.Sequence[Facts]) -> t.List[Fin
 
 def _compare_packages(then: Facts, environment: Facts) -> t.List[Finding]:
     """Torch, NumPy and what they require: one finding for all that changed; torch itself has its own row."""
-    if environment.get("error"):
+    if environment.get("error") or "packages" not in then:
         return []
     before, today = dict(then.get("packages", {})), dict(environment.get("packages", {}))
     changed = [
