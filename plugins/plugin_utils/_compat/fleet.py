@@ -19,11 +19,13 @@ from .cause import Cause
 from .host import Host, host
 from .plan import plan
 from .request import Request
-from .resolver import Outcome, best_by_wheel, good_wheels, resolve
+from .resolver import STEPS, Outcome, best_by_wheel, good_wheels, resolve
 from .torch_wish import Wheel
 
 COHERENT = "hosts that share jobs run one torch, one build of it, one NCCL and one Python"
 MOST_NAMED = 3
+#: Where in an order it is said whether the installed driver has to go.
+_STAYS = STEPS.index("driver-stays")
 
 
 def plan_group(requests: t.Mapping[str, Request], data: model.Data) -> dict[str, Answer]:
@@ -73,7 +75,11 @@ def _outcome(
     without = [other for other in able if alone not in by_wheel[other]]
     forcing = without or [other for other in able if by_wheel[other][wheel] < by_wheel[other][alone]]
     who = "; ".join(f"{_some(alike[other])} ({_gpus(hosts[other])})" for other in forcing)
-    why = f"{alone}, which {'does not work' if without else 'is worse'} on {who}"
+    moved = not without and any(
+        not by_wheel[other][wheel][_STAYS] and by_wheel[other][alone][_STAYS] for other in forcing
+    )
+    how = "does not work on" if without else "needs another driver on" if moved else "is worse on"
+    why = f"{alone}, which {how} {who}"
     return dataclasses.replace(resolve(hosts[request], wheel), held_back=why)
 
 

@@ -85,14 +85,14 @@ def test_a_newer_release_that_a_group_cannot_have_says_because_of_whom():
     assert not any("does not work here ()" in line for answer in found.values() for line in answer["warnings"])
 
 
-def test_a_host_for_which_another_build_is_worse_is_named():
+def test_a_host_whose_driver_would_have_to_go_is_named():
     found = together(
         "2.15.0",
         a={"gpus": [H100]},
         b={"gpus": [H100], "driver": "550.163.01", "driver_owner": "package"},
     )
     assert found["a"]["torch"]["variant"] == "cu126"
-    assert f"torch 2.15.0+cu132, which is worse on b ({H100})" in found["a"]["reasons"][0]["says"]
+    assert f"torch 2.15.0+cu132, which needs another driver on b ({H100})" in found["a"]["reasons"][0]["says"]
 
 
 def test_equal_hosts_are_named_together_in_a_conflict():
