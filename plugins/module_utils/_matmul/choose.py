@@ -9,6 +9,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, Subject
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.jobs import DTYPES
 
 Facts = t.Mapping[str, t.Any]
 
@@ -59,6 +60,29 @@ def choose(report: Facts, asked: str, accelerator: t.Optional[str], workers: int
             evidence={"cuda": dict(cuda)},
         ),
     )
+
+
+def dtypes(kind: str, asked: t.Sequence[str]) -> t.List[Finding]:
+    """What to say where some of the types asked for are none of this kind of device.
+
+    Where all of them are, the wish is at fault and not the host: ``unknown``, and nothing is to be run.
+    """
+    lacking = [name for name in asked if name not in DTYPES[kind]]
+    if not lacking:
+        return []
+    text = f"a CPU has no {', '.join(lacking)}"
+    if len(lacking) < len(asked):
+        return [Finding("proof-dtypes", "not_applicable", reason=f"{text}; the other types were proved")]
+    return [
+        Finding(
+            "proof-dtypes",
+            "unknown",
+            found=f"nothing was run: {text}",
+            expected=f"verify_dtypes with one or more of {', '.join(DTYPES[kind])}",
+            action="fix configuration",
+            reason="verify_dtypes asks for types of GPUs alone; the host was not judged",
+        )
+    ]
 
 
 def _may_have_gpus(report: Facts) -> bool:

@@ -115,6 +115,18 @@ def _exact(device: Device, siblings: t.Sequence[Device]) -> Finding:
     good = [event for event in events if event["state"] == "ok"]
     subject = device.subject
     if not bad:
+        lacking = {product(event): event["reason"] for event in events if event["state"] == "unsupported"}
+        if lacking and len(lacking) == len({product(event) for event in events}) and device.ended == "done":
+            return Finding(
+                "matmul-exact",
+                "unknown",
+                subject,
+                found=f"this device or torch has no {', '.join(sorted({event['dtype'] for event in events}))}",
+                expected="exact products",
+                action="fix configuration",
+                reason="verify_dtypes asks for no type that it has",
+                evidence={"unsupported": lacking},
+            )
         if not good:
             return Finding(
                 "matmul-exact",
@@ -135,7 +147,6 @@ def _exact(device: Device, siblings: t.Sequence[Device]) -> Finding:
             )
         types = sorted({event["dtype"] for event in good})
         count = sum(event.get("rounds", 1) for event in good)
-        lacking = {product(event): event["reason"] for event in events if event["state"] == "unsupported"}
         without = sorted({event["dtype"] for event in events} - set(types))
         return Finding(
             "matmul-exact",

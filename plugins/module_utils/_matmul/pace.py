@@ -91,8 +91,24 @@ def cause(device: Device) -> str:
     return f"held back by {' and '.join(named)}{limits[0] if limits else ''}" if named else ""
 
 
+def _untimed(device: Device) -> str:
+    """Why no rate can be had of a device that finished, "" where one can."""
+    if device.ended != "done":
+        return ""
+    timed = device.named("rate")
+    computed = sorted({event["dtype"] for event in device.named("exact")})
+    if device.kind == "cpu" and not timed and computed and "float32" not in computed:
+        return f"on a CPU only float32 is timed, and verify_dtypes asks for {', '.join(computed)}"
+    if timed and all(event["state"] == "unsupported" for event in timed):
+        return f"this device or torch has no {', '.join(sorted({event['dtype'] for event in timed}))}"
+    return ""
+
+
 def _rate(device: Device, siblings: t.Sequence[Device]) -> Finding:
     subject, own = device.subject, _tflops(device)
+    reason = _untimed(device)
+    if reason:
+        return Finding("matmul-rate", "not_applicable", subject, reason=reason)
     if not own or not all(value > 0 for values in own.values() for value in values):
         return Finding(
             "matmul-rate", "unknown", subject, found="nothing was timed", expected="a rate", action="drain and inspect"

@@ -87,6 +87,10 @@ def prove(settings: Settings, source: t.Optional[Source] = None) -> t.Tuple[t.Di
     found += environment.architectures(report["arch_list"], report["cuda"]["devices"], settings.python)
     if not choice.kind:
         return proof, found
+    said = choose.dtypes(choice.kind, settings.dtypes)
+    found += said
+    if any(item.state == "unknown" for item in said):
+        return proof, found
     places = _places(settings, choice.kind, report)
     job = jobs.job(
         choice.kind,

@@ -21,6 +21,8 @@ import time
 import typing as t
 from dataclasses import dataclass, field
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.paths import not_runnable
+
 #: Seconds. A worker that a kill did not end by then sits in the kernel, and is left behind.
 _KILL_WAIT_S = 5.0
 _CLOSE_WAIT_S = 2.0
@@ -158,7 +160,8 @@ class Supervisor:
                 env={**os.environ, **worker.env},
             )
         except OSError as error:
-            return Outcome(worker.key, ended="not_started", problem=f"{self.python}: {error.strerror or error}")
+            problem = not_runnable(self.python) or f"{self.python}: {error.strerror or error}"
+            return Outcome(worker.key, ended="not_started", problem=problem)
         now = time.monotonic()
         running = _Running(worker, process, now + self.import_limit, now)
         self._running.append(running)

@@ -68,6 +68,36 @@ def test_a_missing_interpreter_is_a_finding(tmp_path):
     assert not failed and (finding["check"], finding["state"]) == ("environment-python", "fail")
 
 
+@pytest.mark.parametrize(
+    "mode, says", [(None, "is not there"), (0o644, "is there, but user"), (0o40755, "is a folder")]
+)
+def test_an_interpreter_that_cannot_be_started_is_told_as_it_is(tmp_path, mode, says):
+    python = tmp_path / "python"
+    if mode == 0o40755:
+        python.mkdir()
+    elif mode:
+        python.write_text("#!/bin/sh\n")
+        python.chmod(mode)
+    _failed, result = run(str(python))
+    (finding,) = result["findings"]
+    assert finding["found"].startswith(f"{python} {says}") and finding["action"] == "fix configuration"
+
+
+@pytest.mark.parametrize(
+    "dtypes, checks",
+    [
+        (["tf32"], {"proof-dtypes": "unknown"}),
+        (["int8"], {"matmul-exact": "ok", "matmul-run": "ok", "matmul-rate": "not_applicable"}),
+        (["tf32", "float32"], {"proof-dtypes": "not_applicable", "matmul-exact": "ok", "matmul-rate": "ok"}),
+    ],
+)
+def test_types_of_gpus_on_a_cpu(torch_python, dtypes, checks):
+    _failed, result = run(torch_python, cpu_workers=1, device="cpu", dtypes=dtypes)
+    states = {finding["check"]: finding["state"] for finding in result["findings"]}
+    assert checks.items() <= states.items()
+    assert {finding["action"] for finding in result["findings"]} <= {"none", "fix configuration"}
+
+
 def test_a_gpu_plan_is_never_proved_on_the_cpu(torch_python):
     failed, result = run(torch_python, plan=CUDA_PLAN)
     assert not failed and result["proof"]["devices"] == []

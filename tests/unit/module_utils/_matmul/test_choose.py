@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.choose import choose
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.choose import choose, dtypes
 
 H100 = {"name": "NVIDIA H100 80GB HBM3", "uuid": "GPU-1", "index": 0}
 MODULE = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Release Build"
@@ -70,6 +70,28 @@ def test_where_the_proof_runs(facts, asked, accelerator, kind):
 )
 def test_why_there_is_no_gpu(facts, says):
     assert says in choose(facts, "auto", "cuda", 2).finding.found
+
+
+@pytest.mark.parametrize(
+    "kind, asked, state, action, says",
+    [
+        ("cpu", ["tf32"], "unknown", "fix configuration", "nothing was run: a CPU has no tf32"),
+        (
+            "cpu",
+            ["tf32", "float8_e5m2"],
+            "unknown",
+            "fix configuration",
+            "nothing was run: a CPU has no tf32, float8_e5m2",
+        ),
+        ("cpu", ["tf32", "float32"], "not_applicable", "none", "a CPU has no tf32; the other types were proved"),
+        ("cpu", ["int8"], None, None, None),
+        ("cpu", [], None, None, None),
+        ("cuda", ["tf32"], None, None, None),
+    ],
+)
+def test_types_that_a_cpu_has_not_are_a_fault_of_the_wish(kind, asked, state, action, says):
+    found = [(item.state, item.action, item.found or item.reason) for item in dtypes(kind, asked)]
+    assert found == ([(state, action, says)] if state else [])
 
 
 def test_a_proof_on_the_cpu_says_so():

@@ -104,6 +104,41 @@ def test_what_a_device_does_not_have_is_told():
     assert list(item.evidence["unsupported"].values()) == ["compute capability 8.0 has no fp8"]
 
 
+@pytest.mark.parametrize(
+    "kind, dtype, state, exact_is, rate_is, reason",
+    [
+        # A CPU's whole numbers are exact, and not timed.
+        (
+            "cpu",
+            "int8",
+            "ok",
+            ("ok", "none"),
+            "not_applicable",
+            "on a CPU only float32 is timed, and verify_dtypes asks",
+        ),
+        # An A100 with verify_dtypes: [float8_e4m3fn].
+        (
+            "cuda",
+            "float8_e4m3fn",
+            "unsupported",
+            ("unknown", "fix configuration"),
+            "not_applicable",
+            "has no float8_e4m3fn",
+        ),
+        # What should have been timed and was not is unknown still.
+        ("cpu", "float32", "ok", ("ok", "none"), "unknown", ""),
+        ("cuda", "int8", "ok", ("ok", "none"), "unknown", ""),
+    ],
+)
+def test_types_asked_for_that_are_not_there_or_not_timed(kind, dtype, state, exact_is, rate_is, reason):
+    events = [{**exact(shape, state, reason="there is none"), "dtype": dtype} for shape in SHAPES]
+    if state == "unsupported":
+        events.append({**rate(4096, 0, 0.0), "dtype": dtype, "state": state, "reason": "there is none"})
+    findings = {item.check: item for item in judge([Device(kind, "0", NAME, "done", events)])}
+    assert (findings["matmul-exact"].state, findings["matmul-exact"].action) == exact_is
+    assert findings["matmul-rate"].state == rate_is and reason in findings["matmul-rate"].reason
+
+
 def test_products_that_were_not_computed_are_not_ok():
     findings = found(
         [device("GPU-a", ended="hang", events=[exact(SHAPES[0])]), device("GPU-b", ended="hang", events=[])]

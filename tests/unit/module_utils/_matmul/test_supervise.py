@@ -78,7 +78,7 @@ def test_each_end_is_named_and_hits_nobody_else(does, ended, code):
 
 def test_an_interpreter_that_is_missing():
     outcome = Supervisor("/no/such/python", []).run([Worker("0", {})])[0]
-    assert (outcome.ended, outcome.problem) == ("not_started", "/no/such/python: No such file or directory")
+    assert (outcome.ended, outcome.problem) == ("not_started", "/no/such/python is not there")
 
 
 def test_what_libraries_print_does_not_disturb():
