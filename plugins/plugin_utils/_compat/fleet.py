@@ -75,9 +75,7 @@ def _outcome(
     without = [other for other in able if alone not in by_wheel[other]]
     forcing = without or [other for other in able if by_wheel[other][wheel] < by_wheel[other][alone]]
     who = "; ".join(f"{_some(alike[other])} ({_gpus(hosts[other])})" for other in forcing)
-    moved = not without and any(
-        not by_wheel[other][wheel][_STAYS] and by_wheel[other][alone][_STAYS] for other in forcing
-    )
+    moved = not without and all(by_wheel[other][alone][_STAYS] > by_wheel[other][wheel][_STAYS] for other in forcing)
     how = "does not work on" if without else "needs another driver on" if moved else "is worse on"
     why = f"{alone}, which {how} {who}"
     return dataclasses.replace(resolve(hosts[request], wheel), held_back=why)

@@ -179,6 +179,8 @@ def _other_wishes(asked: Host) -> list[dict[str, t.Any]]:
 def _first(asked: Host, ways: t.Sequence[Changes]) -> dict[str, t.Any]:
     """The first of the ways that works, with as little change of other wishes as can be; {} where none does."""
     for build in _other_wishes(asked):
+        if build and resolve(host(dataclasses.replace(asked.request, **build), asked.data), explain=False).best:
+            return {}  # that is enough, without anything else
         for way in ways:
             changed = host(dataclasses.replace(asked.request, **{**way, **build}), asked.data)
             if resolve(changed, explain=False).best is not None:

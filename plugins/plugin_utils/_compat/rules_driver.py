@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing as t
 
 from . import model, packages, version
@@ -105,6 +106,16 @@ def older_kernel(host: Host, driver: Driver) -> str:
     return f"kernel {newest} or older, on which {driver} builds"
 
 
+#: A kernel of Ubuntu's archive: version, ABI, flavour. One that somebody else built has no ABI of that form.
+_OF_UBUNTU = re.compile(r"\d+\.\d+\.\d+-[1-9]\d{0,3}-[a-z].*")
+
+
+def _not_prebuilt(host: Host, driver: Driver) -> t.Iterator[Said]:
+    kernel = host.request.kernel
+    if driver.build == "prebuilt" and kernel and not _OF_UBUNTU.fullmatch(kernel):
+        yield "kernel", f"kernel {kernel}", f"a kernel of the distribution's own: only for those {driver} is prebuilt"
+
+
 def _kernel_too_old(host: Host, driver: Driver) -> t.Iterator[Said]:
     oldest = host.data.open_kernel_min
     if driver.build == "dkms" and driver.flavour == "open" and host.kernel and host.kernel < version.parse(oldest):
@@ -185,6 +196,8 @@ DRIVER_RULES = (
          "by design", _module_not_as_wished),
     Rule("kernel-too-new-for-driver", "A module builds on the kernels that its release knows.",
          "the kernels in the data", _kernel_too_new),
+    Rule("module-not-prebuilt", "Modules are prebuilt for the distribution's own kernels.",
+         "packages.ubuntu.com", _not_prebuilt),
     Rule("kernel-too-old-for-driver", "The open kernel modules build on Linux 4.15 and newer.",
          "NVIDIA/open-gpu-kernel-modules README 595", _kernel_too_old),
     Rule("headers-unavailable", "A module is built from the headers of the kernel that it is for.",

@@ -375,6 +375,16 @@ def test_an_answer_is_json(options):
             {"glibc": "2.26", "python": "3.11", "driver": "595.84", "driver_owner": "runfile"},
             ["an operating system with glibc 2.28 or newer: torch 2.15.0+cu132 runs on driver 595.84"],
         ),
+        # A step that is not needed is not asked for.
+        (
+            "2.8.0",
+            [H100],
+            {"driver": "550.163.01", "driver_owner": "cloud_image", "cuda": "13.0"},
+            [
+                "torch 2.8.0+cu128 runs on driver 550.163.01 (cuda: auto)",
+                "torch 2.15.0+cu126 runs on driver 550.163.01 (cuda: auto)",
+            ],
+        ),
         # A wish that does not matter is not changed.
         ("2.8.0+cpu", [H100], {}, ["torch 2.8.0+cu128 runs on driver 580", "torch 2.15.0+cu132 runs on driver 580"]),
         # No single change is enough: another Python and another system.

@@ -179,6 +179,12 @@ def test_a_vgpu_is_external_by_its_name():
             ["kernel-too-new-for-driver"],
         ),
         ("2.8.0", [T4], {"driver_source": "nvidia", "secure_boot": True}, ["secure-boot-unsigned-module"]),
+        (
+            "2.8.0",
+            [T4],
+            {"os_id": "ubuntu", "os_version": "24.04", "driver_source": "os", "kernel": "6.19.3-061903-generic"},
+            ["module-not-prebuilt"],
+        ),
         ("2.8.0", [T4], {"headers": "missing"}, ["headers-unavailable"]),
         ("2.8.0", [B200], {"kernel": "3.10.0-1160.el7.x86_64"}, ["kernel-too-old-for-driver"]),
         (
