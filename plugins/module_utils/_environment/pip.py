@@ -248,6 +248,7 @@ def resolution_failure(output: str, wanted: Wanted, source: Source, python: str,
             + {"": "", "none": "; found: no torch at all"}.get(others, f"; found for this Python: {_last(others)}")
             + "; choose another pytorch_base_python, another torch in the plan, or another pytorch_index_url"
         )
+    text += wanted.origin
     if settings:
         text += f" (this host's pip settings: {said_settings(settings)})"
     return text

@@ -31,7 +31,8 @@ class Wanted:
     ``requirements`` and ``constraints`` are pip's lines; ``version`` is
     torch's public version (``2.13.0``), ``variant`` its build (``cpu``,
     ``cu130``, empty where the Plan does not say); ``lock`` is the user's own
-    list with hashes, which replaces ``requirements``.
+    list with hashes, which replaces ``requirements``, and ``lock_name`` the
+    variable that it came from.
     """
 
     version: str
@@ -40,12 +41,23 @@ class Wanted:
     constraints: t.Tuple[str, ...] = ()
     lock: t.Tuple[str, ...] = ()
     base_python: str = ""
+    lock_name: str = "pytorch_lock"
 
     @property
     def key(self) -> str:
         """Changes whenever another environment is wanted; where the wheels come from does not count."""
         words = [self.version, self.variant, self.requirements, self.constraints, self.lock, self.base_python]
         return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]
+
+    @property
+    def origin(self) -> str:
+        """To be added where what a lock names could not be had: whose lines they are. Empty without a lock."""
+        if not self.lock:
+            return ""
+        return (
+            f"; these versions and hashes are those of {self.lock_name}: make that lock anew, or name the index that it"
+            " was made from in pytorch_index_url"
+        )
 
     @property
     def build(self) -> str:
@@ -98,7 +110,10 @@ def wanted(
     for package in packages:
         name = requirement_name(package)
         if not name:
-            raise EnvironmentFailure(f"pytorch_packages: {package!r} is no requirement; write NAME or NAME==VERSION")
+            raise EnvironmentFailure(
+                f"pytorch_packages: {package!r} is no requirement; write NAME or NAME==VERSION"
+                + _said_json("pytorch_packages", package)
+            )
         if name == "torch":
             raise EnvironmentFailure(
                 f"pytorch_packages: {package!r}: the plan decides torch ({version}); ask for another version there"
@@ -109,31 +124,42 @@ def wanted(
             requirements.append(f"{name}=={torch[name]}")
         else:
             requirements.append(package.strip())
+    # The role takes the lines of plan_lock, which travel in the plan, where pytorch_lock is empty.
+    lock_name = "plan_lock" if lock and list(lock) == torch.get("wheels") else "pytorch_lock"
     return Wanted(
         version=version,
         variant=variant,
         requirements=tuple(requirements),
         constraints=tuple(constraints),
-        lock=tuple(_checked_lock(lock, version, variant)),
+        lock=tuple(_checked_lock(lock, version, variant, lock_name)),
         base_python=base_python,
+        lock_name=lock_name,
     )
 
 
-def _checked_lock(lock: t.Sequence[str], version: str, variant: str) -> t.List[str]:
+def _said_json(name: str, word: str) -> str:
+    """A hint where a list was given as ``-e NAME=[...]``, which is one text to Ansible."""
+    if not word.strip().startswith(("[", "{")):
+        return ""
+    return f". A list on the command line has to be JSON: -e '{{\"{name}\": [...]}}'"
+
+
+def _checked_lock(lock: t.Sequence[str], version: str, variant: str, name: str) -> t.List[str]:
     lines = [line.strip() for line in lock if line.strip() and not line.strip().startswith("#")]
     torch = ""
     for line in lines:
         if not re.match(r"[A-Za-z0-9._-]+==\S+(\s+--hash=sha256:[0-9a-f]{64})+$", line):
             raise EnvironmentFailure(
-                f"pytorch_lock: {line!r} is not NAME==VERSION --hash=sha256:HASH, which every entry has to be"
+                f"{name}: {line!r} is not NAME==VERSION --hash=sha256:HASH, which every entry has to be"
+                + _said_json(name, line)
             )
         if requirement_name(line) == "torch":
             torch = line.split("==", 1)[1].split()[0]
     if lines and not torch:
-        raise EnvironmentFailure("pytorch_lock: torch is not in the list")
+        raise EnvironmentFailure(f"{name}: torch is not in the list")
     if lines and mismatch(torch, None, version, variant):
         raise EnvironmentFailure(
-            f"pytorch_lock holds torch {torch}, but the plan wants {version}{'+' + variant if variant else ''};"
+            f"{name} holds torch {torch}, but the plan wants {version}{'+' + variant if variant else ''};"
             " make the lock anew, or ask for that torch in the plan"
         )
     return lines

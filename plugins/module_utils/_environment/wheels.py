@@ -124,7 +124,7 @@ def _download(shop: Workshop, batch: t.Sequence[Locked], done: int, total: int) 
     if result.rc != 0:
         raise EnvironmentFailure(
             f"{what} failed: {pip.complaint(result.output)}; the finished wheels are kept in"
-            f" {shop.task.source.store}, run again"
+            f" {shop.task.source.store}, run again{shop.task.wanted.origin}"
         )
     paths = {}
     for item in batch:
@@ -132,7 +132,7 @@ def _download(shop: Workshop, batch: t.Sequence[Locked], done: int, total: int) 
         if not found:
             raise EnvironmentFailure(
                 f"{item.name} {item.version} from {redact(item.url) or 'the index'} has another SHA-256 than"
-                f" {item.sha256[0]}; nothing was installed"
+                f" {item.sha256[0]}; nothing was installed{shop.task.wanted.origin}"
             )
         paths[item.name] = os.path.join(shop.task.source.store, os.path.basename(found))
         os.chmod(found, 0o644)

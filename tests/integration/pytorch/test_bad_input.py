@@ -303,9 +303,12 @@ def test_settings_of_the_machine_find_the_wheel(host: Host, wheels: Path) -> Non
 def test_wheel_that_is_not_what_the_index_told(host: Host, index: Index, wheels: Path) -> None:
     predicted = host.run(index_url=index.url, _ansible_check_mode=True)
     build_torch(wheels, files=9)
-    message = host.fails(index_url=index.url, lock=predicted["lock"])
-    assert "HASH" in message.upper()
-    assert not host.venv.exists()
+    said = "those of pytorch_lock"
+    for plan in ({}, {"plan": {"torch": {"version": "2.9.0", "variant": "cpu", "wheels": predicted["lock"]}}}):
+        message = host.fails(index_url=index.url, lock=predicted["lock"], **plan)
+        assert "torch" in message and "HASH" in message.upper() and said in message
+        assert not host.venv.exists()
+        said = "those of plan_lock"
 
 
 @pytest.mark.parametrize(
@@ -330,6 +333,9 @@ def test_lock_that_will_not_do(host: Host, index: Index, lock: list[str], said: 
         ({"packages": ["--index-url=http://127.0.0.1:9/"]}, "is no requirement"),
         ({"packages": ["torchvision"]}, "the plan knows no torchvision for torch 2.9.0"),
         ({"packages": ["absent-package"]}, "absent-package"),
+        ({"packages": "[]"}, "JSON: -e '{\"pytorch_packages\": [...]}'"),
+        ({"packages": "['numpy', 'sympy']"}, "JSON: -e '{\"pytorch_packages\": [...]}'"),
+        ({"lock": "[]"}, "JSON: -e '{\"pytorch_lock\": [...]}'"),
         ({"plan": {"status": "conflict"}}, "the plan of this host is a conflict"),
         ({"plan": {}}, "the plan names no torch version"),
     ],
