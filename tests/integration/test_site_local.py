@@ -259,7 +259,8 @@ def test_a_misspelt_variable_is_told_by_the_plan_too(place):
 def test_every_conflict_is_shown_at_once_also_where_nothing_can_be_locked(place, tmp_path):
     inventory = tmp_path / "hosts.yml"
     inventory.write_text(
-        "all:\n  hosts:\n    bad: {pytorch_version: '2.99', plan_group: b}\n    worse: {pytorch_version: two, plan_group: c}\n"
+        "all:\n  hosts:\n    bad: {pytorch_version: '2.99', plan_group: b}\n"
+        "    worse: {pytorch_version: two, plan_group: c}\n"
         "  vars: {ansible_connection: local, ansible_python_interpreter: '{{ ansible_playbook_python }}'}\n"
     )
     code, output, _ = play(place, "plan", "-i", str(inventory), plan_lock=str(tmp_path / "lock.yml"))
