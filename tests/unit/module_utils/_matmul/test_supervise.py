@@ -119,12 +119,10 @@ Supervisor(sys.executable, source, before=1000).run([Worker(str(n), {"does": doe
 def test_no_worker_outlives_the_module(tmp_path, how):
     pids = tmp_path / "pids"
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    # A test session in the background ignores the signal, and its children inherit that.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     host = subprocess.Popen(
-        [sys.executable, "-c", HOST, CODE, str(pids)],
-        env=environ,
-        stderr=subprocess.DEVNULL,
-        # A test session in the background ignores the signal, and its children would inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        [sys.executable, "-c", heard + HOST, CODE, str(pids)], env=environ, stderr=subprocess.DEVNULL
     )
     watchdog = threading.Timer(60, host.kill)
     watchdog.start()
