@@ -78,7 +78,7 @@ for version in "$@"; do # name=version
 done
 
 [[ -e $repo/3bf863cc.pub ]] || {
-    gpg --batch --quiet --passphrase '' --quick-gen-key 'Stand-in <repo@example.invalid>' rsa2048 sign 1y
+    gpg --batch --quiet --cert-digest-algo "$DIGEST" --passphrase '' --quick-gen-key 'Stand-in <repo@example.invalid>' rsa2048 sign 1y
     gpg --armor --export >$repo/3bf863cc.pub
     gpg --show-keys --with-colons $repo/3bf863cc.pub | awk -F: '$1 == "fpr" {print $10; exit}' >/root/fingerprint
 }

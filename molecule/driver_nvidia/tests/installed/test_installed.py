@@ -20,7 +20,7 @@ def test_the_driver(host: t.Any) -> None:
 
 def test_one_entry_and_the_other_put_aside(host: t.Any) -> None:
     names = host.check_output("ls /etc/apt/sources.list.d").split()
-    assert names == ["cuda-debian12-x86_64.list.disabled", "gpufleet-debian12.sources"]
+    assert names == ["cuda-x86_64.list.disabled", "gpufleet-debian12.sources"]
     source = host.file("/etc/apt/sources.list.d/gpufleet-debian12.sources").content_string
     assert "Signed-By: /etc/apt/keyrings/gpufleet-debian12.asc" in source
     assert host.file("/etc/apt/trusted.gpg.d/gpufleet-debian12.asc").exists is False
