@@ -57,7 +57,9 @@ def host_findings(
         new = [from_dict(item) for item in result.get("findings") or []]
         if name == "plan_observed" and planned:
             new = _not_said_again(new, found, variables)
-        found += new
+        # Two roles that look at one thing and see the same say it once, in the later one's words.
+        said = {(item.id, item.state) for item in new}
+        found = [item for item in found if (item.id, item.state) not in said] + new
         if result.get("unreachable"):
             unreachable = str(result.get("msg", ""))
     if unreachable:

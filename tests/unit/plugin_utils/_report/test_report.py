@@ -63,6 +63,17 @@ def test_a_failed_task_says_what_was_found_and_expected(failure, found, expected
     assert (finding.found, finding.expected) == (found, expected)
 
 
+@pytest.mark.parametrize(("later", "count"), [("ok", 1), ("fail", 2)])
+def test_what_two_roles_say_alike_is_said_once(later, count):
+    results = {
+        "pytorch_result": {"findings": [Finding("wheel-as-planned", "ok", found="by its files").to_dict()]},
+        "verify_result": {"findings": [OK, Finding("wheel-as-planned", later, found="by its import").to_dict()]},
+    }
+    found = collect.host_findings(results, finished=True, failure={})
+    said = [item.found for item in found if item.check == "wheel-as-planned"]
+    assert len(said) == count and "by its import" in said
+
+
 def test_the_plan_says_again_what_gpu_info_said_of_one_host():
     results = {"plan_observed": {"findings": [BAD]}, "verify_result": {"findings": [OK]}}
     planned = {"findings": [BAD], "plan": {"status": "ok", "torch": {"requirement": "torch==2.13.0"}}}
