@@ -149,7 +149,7 @@ def refuse_unless_ours(found: Found, venv: str) -> None:
         )
     if found.kind == "foreign":
         python = os.path.join(venv, "bin", "python")
-        use = f", or, to use that environment as it is, set pytorch_python: {python}" if os.path.exists(python) else ""
+        use = f", or, to use that environment as it is, set pytorch_python: {python}" if os.path.isfile(python) else ""
         raise EnvironmentFailure(
             f"pytorch_venv {venv} is {found.what}, and nothing in it was touched; choose another path{use}"
         )
@@ -192,7 +192,8 @@ def base_version(venv: str) -> str:
 
 def interpreter_works(venv: str) -> bool:
     """Whether the environment has its interpreter still, and the Python under it too. Starts nothing."""
-    return bool(site_packages(venv)) and os.access(os.path.join(venv, "bin", "python"), os.X_OK)
+    python = os.path.join(venv, "bin", "python")
+    return bool(site_packages(venv)) and os.path.isfile(python) and os.access(python, os.X_OK)
 
 
 def drop_interpreter(venv: str) -> None:

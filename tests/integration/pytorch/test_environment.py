@@ -116,6 +116,10 @@ DAMAGES: dict[str, tuple[t.Callable[[Path], None], str]] = {
         lambda venv: [link.unlink() or link.symlink_to("/nonexistent") for link in venv.glob("bin/python*")] and None,
         "",
     ),
+    "interpreter is a folder": (
+        lambda venv: (venv / "bin/python").unlink() or (venv / "bin/python").symlink_to("/tmp"),
+        "",
+    ),
     "pyvenv.cfg deleted": (lambda venv: (venv / "pyvenv.cfg").unlink(), ""),
     "other version by hand": (
         lambda venv: (
