@@ -115,7 +115,7 @@ class PackageIndex:
         except (urllib.error.URLError, OSError) as problem:
             raise IndexProblem(f"{url}: {problem}") from problem
 
-    @functools.cache  # noqa: B019
+    @functools.lru_cache(maxsize=256)  # noqa: B019
     def wheels(self, project: str) -> list[File]:
         """Wheels of a project that were not withdrawn, in the index's order."""
         url = f"{self.url}/{project}/"
@@ -150,7 +150,7 @@ class PackageIndex:
         names = [name for name in archive.namelist() if wanted(name)]
         return archive.read(names[0]).decode() if names else ""
 
-    @functools.cache  # noqa: B019
+    @functools.lru_cache(maxsize=256)  # noqa: B019
     def _archive(self, wheel: File) -> zipfile.ZipFile:
         if not wheel.size:
             raise IndexProblem(f"{wheel.url}: the index states no size (PEP 700), so the wheel cannot be read in parts")

@@ -59,7 +59,7 @@ def requirements(lines: t.Iterable[str]) -> dict[str, str]:
     """Requires-Dist of Linux, project to specifier: extras and other systems left out."""
     found: dict[str, str] = {}
     for line in lines:
-        asked, _, marker = line.partition(";")
+        asked, _semicolon, marker = line.partition(";")
         if "extra ==" in marker or 'platform_system == "Windows"' in marker:
             continue
         match = re.match(r"([A-Za-z0-9._-]+)\s*(?:\[[^]]*\])?\s*\(?([^)]*)\)?", asked.strip())

@@ -30,9 +30,9 @@ assert answer.answer("2.8.0", {{"gpus": ["NVIDIA H100 80GB HBM3"], "driver": "55
 def main() -> int:
     """Print the two figures."""
     sys.path.insert(0, str(ROOT / "collections"))
-    cold, bare = (min(_process(code) for _ in range(RUNS)) for code in (COLD, "pass"))
+    cold, bare = (min(_process(code) for _run in range(RUNS)) for code in (COLD, "pass"))
     print(f"first plan, fresh process: {cold:.3f} s (python alone {bare:.3f} s); budget 0.3 s")
-    warm, states = min(_hosts() for _ in range(RUNS))
+    warm, states = min(_hosts() for _run in range(RUNS))
     print(f"{HOSTS} unlike hosts: {warm:.3f} s; budget 1 s ({states})")
     return 0
 

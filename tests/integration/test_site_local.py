@@ -174,7 +174,7 @@ def test_drift_sees_any_changed_file_and_package(place, path, check):
 
 
 def test_drift_in_check_mode_judges_the_same_and_leaves_the_report_alone(place):
-    _, _, before = play(place, "drift")
+    _code, _output, before = play(place, "drift")
     code, output, after = play(place, "drift", "--check")
     assert code == 0 and "drift: 1 of 1 hosts ready" in output
     assert after == before
@@ -216,7 +216,7 @@ def test_a_truncated_record_is_unknown_and_says_what_to_do(place):
 )
 def test_bad_wishes_are_refused_and_nothing_is_done(place, tmp_path, variables, words):
     there = {"pytorch_venv": str(tmp_path / "venv"), "gate_directory": str(tmp_path / "state")}
-    code, output, _ = play(place, "site", **{**there, **variables})
+    code, output, _report = play(place, "site", **{**there, **variables})
     assert code != 0, output
     for word in words:
         assert word in output, output
@@ -245,14 +245,14 @@ def test_an_unreachable_host_beside_a_fine_one(place, tmp_path):
 def test_a_file_that_is_no_lock_of_ours_is_never_replaced(place, tmp_path, content):
     mine = tmp_path / "mine.py"
     mine.write_bytes(content.encode("latin-1"))
-    code, output, _ = play(place, "plan", plan_lock=str(mine))
+    code, output, _report = play(place, "plan", plan_lock=str(mine))
     assert code != 0, output
     assert mine.read_bytes() == content.encode("latin-1")
     assert str(mine) in output and "lock" in output
 
 
 def test_a_misspelt_variable_is_told_by_the_plan_too(place):
-    code, output, _ = play(place, "plan", gpus_expectd=8)
+    code, output, _report = play(place, "plan", gpus_expectd=8)
     assert code != 0 and "did you mean gpus_expected" in output
 
 
@@ -263,7 +263,7 @@ def test_every_conflict_is_shown_at_once_also_where_nothing_can_be_locked(place,
         "    worse: {pytorch_version: two, plan_group: c}\n"
         "  vars: {ansible_connection: local, ansible_python_interpreter: '{{ ansible_playbook_python }}'}\n"
     )
-    code, output, _ = play(place, "plan", "-i", str(inventory), plan_lock=str(tmp_path / "lock.yml"))
+    code, output, _report = play(place, "plan", "-i", str(inventory), plan_lock=str(tmp_path / "lock.yml"))
     assert code != 0, output
     assert "localhost: torch==2.13.0+cpu" in output
     assert "found torch '2.99'" in output and "found torch 'two'" in output

@@ -39,7 +39,7 @@ PLAN = {
     "warnings": [],
 }
 TARGET = {"python": "3.12", "arch": "x86_64", "glibc": "2.39"}
-WHEELS = [f"torch==2.15.0 --hash=sha256:{SHA}", f"filelock==4.3.1 --hash=sha256:{SHA}"]
+WHEELS = (f"torch==2.15.0 --hash=sha256:{SHA}", f"filelock==4.3.1 --hash=sha256:{SHA}")
 
 
 def host(plan=None, wheels=WHEELS, **target):

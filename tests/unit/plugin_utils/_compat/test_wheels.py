@@ -62,7 +62,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         super().__init__(*arguments, **settings)
 
     def do_GET(self):
-        kind, _, name = self.path.strip("/").partition("/")
+        kind, _slash, name = self.path.strip("/").partition("/")
         if kind == "simple":
             links = [self.link(item) for item in self.contents if item.split("-")[0].replace("_", "-") == name]
             body, found = "".join(links).encode(), bool(links)
