@@ -48,7 +48,7 @@ def test_no_restart_without_a_word(tmp_path: Path, host: str, connection: str, r
     command = ["ansible-playbook", "--inventory", f"{host},", "--connection", connection, str(tmp_path / "play.yml")]
     done = subprocess.run(
         [*command, "--extra-vars", json.dumps(variables)],
-        env={**os.environ, "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.json", "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"},
+        env={**os.environ, "ANSIBLE_CALLBACK_RESULT_FORMAT": "json", "ANSIBLE_NOCOLOR": "1"},
         cwd=ROOT,
         capture_output=True,
         text=True,
