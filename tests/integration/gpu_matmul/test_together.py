@@ -100,15 +100,16 @@ def test_four_ranks_are_well_and_leave_nothing_behind(together, torch_python):
 
 
 @pytest.mark.parametrize(
-    "fault, limit, check, name",
+    "fault, limit, check, state, name",
     [
-        pytest.param(CRASH, 60, "collective-run", "crash", id="crash"),
-        pytest.param(HANG, 12, "collective-run", "hang", id="hang"),
-        pytest.param(WRONG_SUM, 60, "allreduce", "mismatch", id="wrong-sum"),
-        pytest.param(OTHER_GRADIENT, 60, "training-ddp-bfloat16", "training", id="gradient"),
+        pytest.param(CRASH, 60, "collective-run", "fail", "crash", id="crash"),
+        # Of CPU processes: they may only be slow on a busy machine.
+        pytest.param(HANG, 12, "collective-run", "warn", "hang", id="hang"),
+        pytest.param(WRONG_SUM, 60, "allreduce", "fail", "mismatch", id="wrong-sum"),
+        pytest.param(OTHER_GRADIENT, 60, "training-ddp-bfloat16", "fail", "training", id="gradient"),
     ],
 )
-def test_a_fault_of_one_rank_is_found(together, torch_python, fault, limit, check, name):
+def test_a_fault_of_one_rank_is_found(together, torch_python, fault, limit, check, state, name):
     found = together(fault, limit)
-    assert (found[check].state, found[check].evidence["fault"]) == ("fail", name)
+    assert (found[check].state, found[check].evidence["fault"]) == (state, name)
     assert not ranks(torch_python)
