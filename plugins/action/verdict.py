@@ -84,13 +84,14 @@ class ActionModule(ActionBase):
             Display().display(text)
         if path:
             Display().display(f"report: {path}")
-        # A prediction proves nothing: its unknown is what it should be, and no failure.
-        bad = [
-            host
-            for host, item in verdicts.items()
-            if not item["ok"] and not (predicted and _only_predicted(found[host]))
-        ]
+        # A prediction proves nothing, nor does an image: their unknown is what it should be, and no failure.
+        unproved = [host for host, item in verdicts.items() if not item["ok"] and _foreseen(found[host], predicted)]
+        bad = [host for host, item in verdicts.items() if not item["ok"] and host not in unproved]
         message = f"{len(bad)} of {len(verdicts)} hosts are not ready" if bad else "all hosts are ready"
+        if unproved and not bad:
+            message = (
+                f"{len(unproved)} of {len(verdicts)} are not proved, as it must be without a proof; no other doubt"
+            )
         return {"changed": False, "failed": bool(bad), "msg": message, "report": path or ""}
 
     def _findings(self, facts: Vars, host: str) -> list[Finding]:
@@ -127,10 +128,13 @@ def _refuse_misspelt(facts: Vars) -> None:
         )
 
 
-def _only_predicted(found: t.Iterable[Finding]) -> bool:
-    """Whether nothing is wrong, and all that is unknown is so because check mode runs no proof."""
+def _foreseen(found: t.Iterable[Finding], predicted: bool) -> bool:
+    """Whether nothing is wrong, and all that is unknown is so because check mode, or an image, has no proof."""
+    why = ("image", "check_mode") if predicted else ("image",)
     doubts = [item for item in found if item.policy == "block" and item.state in ("fail", "unknown")]
-    return bool(doubts) and all(item.state == "unknown" and item.evidence.get("check_mode") for item in doubts)
+    return bool(doubts) and all(
+        item.state == "unknown" and any(item.evidence.get(name) for name in why) for item in doubts
+    )
 
 
 def _planned(facts: Vars, host: str) -> Vars:

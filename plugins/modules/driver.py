@@ -123,6 +123,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import pa
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import busy, driver, record, repository
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Apt, PackageFailure
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import host as host_probe
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import image as image_probe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import libraries, owner
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import StateError
@@ -178,8 +179,9 @@ def main() -> None:
 def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bool]:
     given = module.params
     runner = Runner()
-    host = host_probe.probe(runner)
-    seen = owner.probe(runner, host)
+    image = given["mode"] == "image"
+    host = image_probe.describe(runner) if image else host_probe.probe(runner)
+    seen = owner.probe(runner, host, image=image)
     part = given["plan"].get("driver") or {}
     action = "remove" if given["state"] == "absent" else str(part.get("action", ""))
     known = record.read(runner)
@@ -191,7 +193,6 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
         ), False
     if not changes and (seen["owner"] != "package" or action != "keep"):
         return driver.Outcome(), False
-    image = given["mode"] == "image"
     if changes:
         _may_touch(seen, host, action, image)
     apt = Apt(runner, given["lock_timeout"], given["timeout"], scratch)
@@ -209,7 +210,9 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
         proceed_when_busy=given["when_busy"] == "proceed",
         repository=_repository(given, part) if action in driver.CHANGES else None,
     )
-    change = driver.Change(task, apt, lambda: busy.users() + busy.jobs(runner, host["hostname"]), _fetch)
+    # Of an image only what runs in it counts: its processes beside those of the machine that builds it, and no jobs.
+    users = busy.of_image if image else lambda: busy.users() + busy.jobs(runner, host["hostname"])
+    change = driver.Change(task, apt, users, _fetch)
     if action == "remove" and known is not None:
         return change.absent(known), False
     outcome = change.present() if action in driver.CHANGES else _kept(change, seen, known)

@@ -48,6 +48,14 @@ options:
         under C(observed.venv). Empty for its usual place.
     type: path
     default: ""
+  mode:
+    description:
+      - V(host) looks at a machine that runs.
+      - V(image) looks at an image, a chroot or a build container. Its kernel is the one that it starts, and nothing is
+        told of devices, loaded modules and Secure Boot, which are the build machine's. No GPU is judged.
+    type: str
+    choices: [host, image]
+    default: host
   judge:
     description:
       - Also judges the health of each GPU. RV(findings) then hold its memory errors, links, temperatures, power and
@@ -147,6 +155,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accelerator, driver, registry
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import default_venv
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import image
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.environment import environment
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
@@ -163,6 +172,7 @@ def main() -> None:
             "directory": {"type": "path"},
             "python": {"type": "str"},
             "venv": {"type": "path", "default": ""},
+            "mode": {"type": "str", "choices": ["host", "image"], "default": "host"},
             "judge": {"type": "bool", "default": False},
             "policy": {"type": "dict", "default": {}},
             **{name: {"type": "int"} for name in COUNTS},
@@ -180,7 +190,8 @@ def main() -> None:
     except StateError as error:
         module.fail_json(msg=str(error))
     runner = Runner()
-    observed = observe(runner)
+    of_image = module.params["mode"] == "image"
+    observed = image.observe(runner) if of_image else observe(runner)
     observed["environment"] = environment(runner, module.params["python"]) if module.params["python"] else {}
     venv = module.params["venv"] or default_venv(os.geteuid(), os.environ)
     observed["venv"] = environment(runner, os.path.join(venv, "bin", "python"))
@@ -195,7 +206,10 @@ def main() -> None:
     observed["baseline_gpus"] = counts["baseline_gpus"]
     policy = accelerator.Policy(accelerator=module.params["accelerator"], **counts)
     decision = accelerator.decide(observed, policy)
-    health = registry.judge(observed) if module.params["judge"] else []
+    if of_image:
+        # Which GPUs it is for, the plan is told.
+        decision = accelerator.Decision(accelerator.CUDA, ())
+    health = registry.judge(observed) if module.params["judge"] and not of_image else []
     findings = _finding.stamp([*decision.findings, *driver.check(observed), *health], observed["observed_at"])
     findings = _finding.apply_policy(findings, module.params["policy"])
     module.exit_json(

@@ -49,6 +49,20 @@ def users(proc: str = "/proc") -> t.List[User]:
     return found
 
 
+def of_image(proc: str = "/proc", root: str = "/") -> t.List[User]:
+    """Of ``users`` those whose root is the image's: a chroot also sees what the machine that builds it runs."""
+    here = os.stat(root)
+    found = []
+    for user in users(proc):
+        try:
+            inside = os.path.samestat(os.stat(os.path.join(proc, str(user.pid), "root")), here)
+        except OSError:
+            continue
+        if inside:
+            found.append(user)
+    return found
+
+
 def jobs(runner: Runner, hostname: str) -> t.List[User]:
     """What Slurm runs on this host. An allocation may have no process here yet, so Slurm is asked.
 

@@ -19,21 +19,12 @@ _T = t.TypeVar("_T")
 def observe(runner: Runner) -> t.Dict[str, t.Any]:
     """The Observation of this host. Does not raise for what the host lacks or refuses."""
     errors: t.Dict[str, str] = {}
-
-    def part(name: str, look: t.Callable[[], _T], unknown: _T) -> _T:
-        try:
-            return look()
-        except Exception as error:  # pylint: disable=broad-except
-            # Whatever breaks in one part must not hide the others, and is never taken for "nothing there".
-            errors[name] = f"{type(error).__name__}: {error}"
-            return unknown
-
-    machine = part("host", lambda: host.probe(runner), host.UNKNOWN)
-    devices: t.List[t.Dict[str, t.Any]] = part("pci", lambda: pci.probe(runner), [])
-    driver = part("driver", lambda: owner.probe(runner, machine), owner.UNKNOWN)
-    answer = part("nvml", lambda: nvml.probe(runner, machine, driver), nvml.UNKNOWN)
+    machine = part(errors, "host", lambda: host.probe(runner), host.UNKNOWN)
+    devices: t.List[t.Dict[str, t.Any]] = part(errors, "pci", lambda: pci.probe(runner), [])
+    driver = part(errors, "driver", lambda: owner.probe(runner, machine), owner.UNKNOWN)
+    answer = part(errors, "nvml", lambda: nvml.probe(runner, machine, driver), nvml.UNKNOWN)
     # Last: NVML's start makes device nodes that are not there yet.
-    seen = part("visibility", lambda: visibility.probe(runner, machine, devices), visibility.UNKNOWN)
+    seen = part(errors, "visibility", lambda: visibility.probe(runner, machine, devices), visibility.UNKNOWN)
     return {
         "schema": SCHEMA,
         "observed_at": _finding.now(),
@@ -45,3 +36,13 @@ def observe(runner: Runner) -> t.Dict[str, t.Any]:
         "visibility": seen,
         "errors": errors,
     }
+
+
+def part(errors: t.Dict[str, str], name: str, look: t.Callable[[], _T], unknown: _T) -> _T:
+    """What a look gives; where it fails, ``unknown``, and why in ``errors`` under its name."""
+    try:
+        return look()
+    except Exception as error:  # pylint: disable=broad-except
+        # Whatever breaks in one part must not hide the others, and is never taken for "nothing there".
+        errors[name] = f"{type(error).__name__}: {error}"
+        return unknown

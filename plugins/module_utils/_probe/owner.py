@@ -55,12 +55,12 @@ SHIPS_WITH = {
 }
 
 
-def probe(runner: Runner, host: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
-    """The ``driver`` part of an Observation.
+def probe(runner: Runner, host: t.Mapping[str, t.Any], image: bool = False) -> t.Dict[str, t.Any]:
+    """The ``driver`` part of an Observation; of an ``image``, where a loaded module is the build machine's.
 
     Raises OSError where the package database did not answer.
     """
-    loaded = libraries.loaded_module(runner)
+    loaded = {"version": "", "flavour": ""} if image else libraries.loaded_module(runner)
     copies = libraries.libraries(runner)
     module = libraries.module_file(runner, str(host["kernel"]))
     # A module that DKMS built here is no package's; its source is somebody's.

@@ -21,6 +21,13 @@ from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet.steps impo
 
 #: The check of an interpreter that the user names.
 INTERPRETER = "interpreter-usable"
+#: The check of an image that does not say which GPUs it is for.
+TARGET = "image-gpus"
+#: What an image is until a host that starts it was proved.
+UNPROVED = "never-proved"
+
+#: What a machine shows and an image is told: variables and the options of the resolver.
+TARGETS = {"plan_nvswitches": "nvswitch", "plan_secure_boot": "secure_boot"}
 
 Vars = t.Mapping[str, t.Any]
 Plan = dict[str, t.Any]
@@ -38,8 +45,8 @@ class Planned:
 
     @property
     def unusable(self) -> bool:
-        """Whether the interpreter that the user names keeps the host from having a plan."""
-        return any(finding.check == INTERPRETER for finding in self.findings)
+        """Whether what the user names, or does not, keeps the host from having a plan."""
+        return any(finding.check in (INTERPRETER, TARGET) for finding in self.findings)
 
 
 def plan_hosts(hosts: t.Mapping[str, Vars], observations: t.Mapping[str, Vars]) -> dict[str, Planned]:
@@ -53,7 +60,7 @@ def plan_hosts(hosts: t.Mapping[str, Vars], observations: t.Mapping[str, Vars]) 
         groups[f"host {name}" if alone else f"group {hosts[name].get('plan_group') or ''}"].append(name)
     planned: dict[str, Planned] = {}
     for names in groups.values():
-        usual = majority([gpu_count(observations[name]) for name in names])
+        usual = majority([gpu_count(observations[name]) for name in names if not is_image(hosts[name])])
         requests: dict[str, request.Request] = {}
         for name in names:
             decision = _decide(hosts[name], observations[name], usual)
@@ -83,6 +90,12 @@ def wishes(variables: Vars, seen: Vars, decided: str) -> tuple[t.Any, dict[str, 
     """
     options = observed.options({**variables, "gpufleet_observed": seen})
     options["accelerator"] = decided
+    if is_image(variables):
+        options["gpus"] = list(variables.get("plan_gpus") or ())
+        for variable, option in TARGETS.items():
+            options.pop(option, None)
+            if variables.get(variable) is not None:
+                options[option] = variables[variable]
     held = seen.get("environment") or {}
     if held.get("python_version"):
         options["python"] = ".".join(str(held["python_version"]).split(".")[:2])
@@ -95,7 +108,36 @@ def wishes(variables: Vars, seen: Vars, decided: str) -> tuple[t.Any, dict[str, 
     return "latest" if torch is None else torch, options
 
 
+def is_image(variables: Vars) -> bool:
+    """Whether what is planned is an image, a chroot or a build container, and no machine that runs."""
+    return variables.get("gpufleet_mode") == "image"
+
+
+def _target(variables: Vars, seen: Vars) -> Planned:
+    """An image has no GPUs: for which ones it is, the user says, and nobody else can."""
+    if variables.get("plan_gpus"):
+        found = Finding(
+            UNPROVED,
+            "unknown",
+            found=f"an image for {', '.join(str(name) for name in dict.fromkeys(variables['plan_gpus']))}:"
+            " nothing was loaded and nothing was proved",
+            expected="the proof at the first start of each host that runs it",
+            evidence={"image": True},
+        )
+    else:
+        found = Finding(
+            TARGET,
+            "fail",
+            found="gpufleet_mode is image, and plan_gpus is not set",
+            expected="the GPUs of the hosts that will run it, such as plan_gpus: [NVIDIA H100 80GB HBM3]",
+            action="fix configuration",
+        )
+    return Planned(accelerator.CUDA, stamp([found], str(seen.get("observed_at", ""))))
+
+
 def _decide(variables: Vars, seen: Vars, usual: int | None) -> Planned:
+    if is_image(variables):
+        return _target(variables, seen)
     policy = accelerator.Policy(
         accelerator=variables.get("gpufleet_accelerator") or accelerator.CUDA,
         gpus_expected=None if variables.get("gpus_expected") is None else int(variables["gpus_expected"]),

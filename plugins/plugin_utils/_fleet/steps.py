@@ -22,7 +22,9 @@ def steps(plan: Part, observed: Part, variables: Part) -> list[str]:
         _driver(plan.get("driver") or {}, observed.get("driver") or {}),
         _torch(plan["torch"], observed, variables),
     ]
-    return [*(step for step in found if step), "prove it, and record what was proved"]
+    image = variables.get("gpufleet_mode") == "image"
+    last = "leave the proof to the first start" if image else "prove it, and record what was proved"
+    return [*(step for step in found if step), last]
 
 
 def _driver(driver: Part, seen: Part) -> str:

@@ -40,6 +40,16 @@ def test_processes_jobs_and_the_drivers_own_services(tmp_path: Path) -> None:
     ]
 
 
+def test_an_image_counts_what_runs_in_it(tmp_path: Path) -> None:
+    proc, image = tmp_path / "proc", tmp_path / "image"
+    image.mkdir()
+    process(proc, 20, "trains-here", ["/dev/nvidia0"])
+    process(proc, 30, "runs-in-the-image", ["/dev/nvidia0"])
+    (proc / "20/root").symlink_to("/")
+    (proc / "30/root").symlink_to(image)
+    assert [user.command for user in busy.of_image(str(proc), str(image))] == ["runs-in-the-image"]
+
+
 def test_nobody(tmp_path: Path) -> None:
     assert busy.users(str(tmp_path)) == []
 

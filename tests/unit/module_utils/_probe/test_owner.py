@@ -9,7 +9,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import host, libraries, owner
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import host, image, libraries, owner
 
 LIB = "/usr/lib/x86_64-linux-gnu"
 KERNEL = "6.1.0-50-amd64"
@@ -292,3 +292,21 @@ def test_a_database_that_does_not_answer_is_no_answer(machine: t.Any) -> None:
     runner = machine.runner()
     with pytest.raises(OSError, match="rpmdb: damaged header"):
         owner.probe(runner, host.probe(runner))
+
+
+def test_an_image_is_looked_at_without_the_machine_that_builds_it(machine: t.Any) -> None:
+    """Built in a container on a GPU host: its kernel, its loaded module and its devices are not the image's."""
+    kernel(machine)
+    machine.module("570.158.01")
+    machine.file("/dev/dxg", "")
+    machine.pci("0000:1b:00.0 0302 10de:2330", driver="nvidia")
+    seen = image.observe(machine.runner())
+    assert (seen["driver"]["owner"], seen["driver"]["version"], seen["host"]["kernel"]) == ("nobody", "", "")
+    assert (seen["pci"], seen["gpus"], seen["host"]["virtualization"], seen["errors"]) == ([], [], "none", {})
+    machine.file("/boot/vmlinuz-6.8.0-50-generic", "")
+    machine.file("/lib/modules/6.8.0-50-generic/modules.dep", "updates/dkms/nvidia.ko:\n")
+    machine.library("580.95.05")
+    seen = image.observe(machine.runner())
+    assert seen["host"]["kernel"] == "6.8.0-50-generic"
+    assert seen["driver"]["module_file"] == "/lib/modules/6.8.0-50-generic/updates/dkms/nvidia.ko"
+    assert seen["driver"]["owner"] == "unknown"  # nobody's libraries, also in an image

@@ -175,3 +175,52 @@ def test_an_interpreter_that_cannot_be_used_is_no_plan(variables, environment, u
     assert bool(found.msg) is not usable
     if not usable:
         assert environment["error"] in found.msg and "the path of a Python" in found.msg
+
+
+def image(**more):
+    """What gpu_info sees of an image of Ubuntu: no device, and the kernel that it starts."""
+    seen = bare(**more)
+    seen["host"] = {**seen["host"], "secure_boot": "unknown", **more.get("host", {})}
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("variables", "driver", "fabric"),
+    [
+        ({"plan_gpus": [H100]}, ("open", "dkms", "install"), True),
+        ({"plan_gpus": [H100], "plan_nvswitches": 0}, ("open", "dkms", "install"), False),
+        ({"plan_gpus": [P100], "pytorch_version": "2.9.0"}, ("proprietary", "dkms", "install"), False),
+        # Under Secure Boot only what the distribution built and signed is loaded.
+        ({"plan_gpus": [H100], "plan_secure_boot": True}, ("open", "prebuilt", "install"), True),
+    ],
+)
+def test_an_image_is_planned_for_the_gpus_that_will_run_it(variables, driver, fabric):
+    found = planned({"img": image()}, gpufleet_mode="image", **{"pytorch_version": "2.12.0", **variables})["img"]
+    assert found.msg == "" and found.accelerator == "cuda"
+    part = found.plan["driver"]
+    assert (part["kernel_module"], part["build"], part["action"]) == driver
+    assert found.plan["fabric_manager"]["required"] is fabric
+    # Never ready: nothing of it was proved.
+    assert [(item.check, item.state) for item in found.findings] == [("never-proved", "unknown")]
+    assert found.steps[-1] == "leave the proof to the first start"
+
+
+def test_an_image_without_its_gpus_has_no_plan():
+    for wish in ({}, {"plan_gpus": []}, {"gpufleet_accelerator": "auto"}):
+        found = planned({"img": image()}, gpufleet_mode="image", pytorch_version="2.13.0", **wish)["img"]
+        assert found.plan == {} and "plan_gpus is not set" in found.msg
+
+
+def test_the_gpus_of_an_image_are_no_wish_of_a_host():
+    found = planned({"one": bare()}, pytorch_version="2.13.0", plan_gpus=[H100])["one"]
+    assert found.accelerator == "refuse" and found.plan == {}
+
+
+def test_images_do_not_count_in_the_majority_of_hosts():
+    observations = {"a": host(8), "b": host(8), "i1": image(), "i2": image(), "i3": image()}
+    hosts = {name: {"pytorch_version": "2.13.0"} for name in observations}
+    for name in ("i1", "i2", "i3"):
+        hosts[name] |= {"gpufleet_mode": "image", "plan_gpus": [H100]}
+    found = plan_hosts(hosts, observations)
+    assert not any(item.state == "fail" for name in "ab" for item in found[name].findings)
+    assert {found[name].plan["torch"]["variant"] for name in found} == {"cu130"}
