@@ -24,6 +24,25 @@ import typing as t
 from pathlib import Path
 
 SUITES = {"debian12": "bookworm", "debian13": "trixie"}
+# What makes a Debian with dnf and rpm Enterprise Linux to whoever asks; an image of the real one is nowhere to be had
+# without a registry. Its dnf is the same program (4.14 as on EL 9; 4.23 where EL 10 has 4.20), its Python is Debian's.
+RPM = ("dnf", "dnf-plugins-core", "rpm", "createrepo-c", "gnupg")
+ENTERPRISE = (
+    "sed -i 's/enabled.*/enabled = 0/' /etc/dnf/plugins/local.conf",
+    "rm -rf /etc/os-release /etc/debian_version /usr/bin/apt* /usr/bin/dpkg* /var/lib/dpkg /var/lib/apt",
+    "mkdir -p /etc/yum.repos.d /etc/rpm /var/lib/rpm",
+    "echo '%_dbpath /var/lib/rpm' > /etc/rpm/macros",
+    "rpm --initdb",
+    "echo MAJOR > /etc/dnf/vars/releasever",
+    """printf '%s\\n' ID=rocky 'ID_LIKE="rhel centos fedora"' VERSION_ID=MINOR 'NAME="Rocky Linux"' \\
+    'PRETTY_NAME="Rocky Linux MINOR"' PLATFORM_ID=platform:elMAJOR > /etc/os-release""",
+)
+
+
+def _enterprise(minor: str) -> str:
+    return " && ".join(ENTERPRISE).replace("MINOR", minor).replace("MAJOR", minor.split(".", 1)[0])
+
+
 # An image on top of another: its base, the packages, and what a user of theirs would have done with them.
 ON_TOP = {
     "debian13-torch": (
@@ -31,6 +50,14 @@ ON_TOP = {
         ("python3-torch",),
         "python3 -m venv --without-pip --system-site-packages /opt/research",
     ),
+    # A controller or a node of Slurm: which of its daemons runs is said by who starts the box.
+    "debian12-slurm": (
+        "debian12",
+        ("munge", "python3-prometheus-client", "slurm-client", "slurmctld", "slurmd"),
+        "systemctl disable --quiet slurmctld slurmd",
+    ),
+    "el9": ("debian12", (*RPM, "dkms", "gcc", "linux-headers-amd64"), _enterprise("9.6")),
+    "el10": ("debian13", RPM, _enterprise("10.1")),
 }
 PACKAGES = (
     "ca-certificates",
