@@ -45,7 +45,7 @@ TABLE = (
     Row("module_utils/_matmul", HOST_STDLIB, (UTILS,), ("torch",)),
     Row("module_utils", HOST_STDLIB, (UTILS,), ("pynvml",)),
     Row("plugin_utils/_compat", sys.stdlib_module_names, ("yaml", "packaging", UTILS, f"{CONTROLLER_UTILS}._compat")),
-    Row("plugin_utils/_report", sys.stdlib_module_names, ("yaml", UTILS, f"{CONTROLLER_UTILS}._report")),
+    Row("plugin_utils/_report", sys.stdlib_module_names, ("jinja2", "yaml", UTILS, f"{CONTROLLER_UTILS}._report")),
     Row("plugin_utils", sys.stdlib_module_names, ("yaml", UTILS, CONTROLLER_UTILS)),
     Row("lookup", sys.stdlib_module_names, ("yaml", "ansible", UTILS, CONTROLLER_UTILS)),
     Row("action", sys.stdlib_module_names, ("yaml", "ansible", UTILS, CONTROLLER_UTILS)),

@@ -29,6 +29,7 @@ RESULTS = (
     "pytorch_result",
     "verify_result",
     "gate_result",
+    "gate_installed",
 )
 
 

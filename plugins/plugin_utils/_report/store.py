@@ -19,14 +19,15 @@ def update(path: str, hosts: t.Mapping[str, t.Mapping[str, t.Any]], known: t.Col
     Other hosts that the inventory still knows (``known``) keep their verdict and their age; others go.
     A file that is not ours or damaged is replaced: it is a report, the truth is on the hosts.
     """
-    merged = {name: verdict for name, verdict in _read(path).items() if name in known}
+    merged = {name: verdict for name, verdict in read(path).items() if name in known}
     merged.update(hosts)
     content = {"ok": all(verdict["ok"] for verdict in merged.values()), "hosts": merged}
     write_atomic(path, dumps(content))
     return content
 
 
-def _read(path: str) -> dict[str, t.Any]:
+def read(path: str) -> dict[str, t.Any]:
+    """The verdicts in the file at ``path`` by host; none where there is no such file or it is damaged."""
     try:
         with open(path, encoding="utf-8") as stream:
             hosts = json.load(stream)["hosts"]

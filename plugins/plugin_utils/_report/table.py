@@ -38,15 +38,19 @@ def render(name: str, hosts: Hosts) -> list[str]:
 
 def reasons(verdict: t.Mapping[str, t.Any]) -> list[str]:
     """What decides the state of a host, heaviest first; what is ok in one line."""
-    findings = sorted(verdict.get("findings", []), key=lambda item: (WEIGHT[item["state"]], item["id"]))
-    loud = [item for item in findings if item["state"] in ("fail", "unknown", "warn")]
-    lines = [line(item) for item in loud]
+    lines = [line(item) for item in loudest(verdict)]
     if verdict["state"] == "ready":
-        fine = [item for item in findings if item["state"] == "ok"]
+        fine = sorted((item for item in verdict["findings"] if item["state"] == "ok"), key=lambda item: str(item["id"]))
         # What a host runs is worth its place on the line; that the rest is fine, a count.
         says = [item["found"] for item in fine if item["check"] in HEADLINES]
         lines.append("; ".join([*says, f"{len(fine)} checks ok"]))
     return lines or ["no finding"]
+
+
+def loudest(verdict: t.Mapping[str, t.Any]) -> list[t.Mapping[str, t.Any]]:
+    """The Findings that are not fine, heaviest first."""
+    findings = sorted(verdict.get("findings", []), key=lambda item: (WEIGHT[item["state"]], item["id"]))
+    return [item for item in findings if item["state"] in ("fail", "unknown", "warn")]
 
 
 def line(finding: t.Mapping[str, t.Any]) -> str:
