@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import os
 import typing as t
-from pathlib import Path
 
-import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -18,7 +16,6 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import F
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._report import collect, plan, store, table, variables
 
 Vars = t.Mapping[str, t.Any]
-ROLES = Path(__file__).resolve().parents[2] / "roles"
 
 
 class ActionModule(ActionBase):
@@ -116,7 +113,7 @@ class ActionModule(ActionBase):
 
 
 def _refuse_misspelt(facts: Vars) -> None:
-    known = _public_variables()
+    known = variables.public()
     wrong = {
         f"{name} (host {host}): did you mean {meant}?"
         for host in facts["ansible_play_hosts_all"]
@@ -140,12 +137,3 @@ def _foreseen(found: t.Iterable[Finding], predicted: bool) -> bool:
 def _planned(facts: Vars, host: str) -> Vars:
     """A host that was lost before has what the module plan returned of it from another."""
     return collect.planned_of(host, (facts["hostvars"][name] for name in (host, *facts["ansible_play_hosts"])))
-
-
-def _public_variables() -> set[str]:
-    """The names of every role's options, from their argument specifications."""
-    names: set[str] = set()
-    for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
-        for spec in (yaml.safe_load(path.read_text()) or {}).get("argument_specs", {}).values():
-            names |= set(spec.get("options") or {})
-    return names

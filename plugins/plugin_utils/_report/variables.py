@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import difflib
 import typing as t
+from pathlib import Path
+
+import yaml
+
+ROLES = Path(__file__).resolve().parents[3] / "roles"
 
 #: Two names this alike are one name misspelt; the first word decides whether a name means to be ours.
 CUTOFF = 0.85
@@ -26,3 +31,12 @@ def misspelt(names: t.Iterable[str], known: t.Collection[str]) -> dict[str, str]
         if close:
             result[name] = close[0]
     return result
+
+
+def public() -> set[str]:
+    """The names of every role's options, from their argument specifications."""
+    names: set[str] = set()
+    for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
+        for spec in (yaml.safe_load(path.read_text()) or {}).get("argument_specs", {}).values():
+            names |= set(spec.get("options") or {})
+    return names
