@@ -1,25 +1,39 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of recording: gives the module every finding of the host, not the proof's alone."""
+"""Controller side of drift: asks the gate that is installed on the host, and gives a recording every finding."""
 
 from __future__ import annotations
 
+import json
+import shlex
 import typing as t
 
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._gate import build
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._report import collect
+
+MODULE = "gpufleet.pytorch.gpu_drift"
+GATE = "/usr/local/bin/gpufleet-gate"
+#: Where root's records lie unless the user says otherwise.
+SYSTEM_DIR = "/etc/gpufleet"
 
 
 class ActionModule(ActionBase):
     """A host that the verdict would not call ready is not recorded, however well it multiplied."""
 
+    _supports_check_mode = True
+
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-        """What the module returns."""
+        """What the module returns; ``through`` says whether the gate or the module looked."""
         super().run(tmp, task_vars)
         variables = task_vars or {}
         arguments = dict(self._task.args)
+        if arguments.get("state") == "compared" and not arguments.get("python"):
+            answer = self._ask_gate(str(arguments.get("directory") or SYSTEM_DIR))
+            if answer is not None:
+                return answer
         if arguments.get("state") == "recorded" and arguments.get("findings") is None:
             found = collect.host_findings(
                 variables,
@@ -28,9 +42,24 @@ class ActionModule(ActionBase):
                 planned=collect.planned_of(str(variables["inventory_hostname"]), [variables]),
             )
             arguments["findings"] = [finding.to_dict() for finding in found]
-        return t.cast(
-            "dict[str, t.Any]",
-            self._execute_module(
-                module_name="gpufleet.pytorch.gpu_drift", module_args=arguments, tmp=tmp, task_vars=variables
-            ),
-        )
+        result = self._execute_module(module_name=MODULE, module_args=arguments, tmp=tmp, task_vars=variables)
+        return {**result, "through": "module"}
+
+    def _ask_gate(self, directory: str) -> dict[str, t.Any] | None:
+        """The findings of a fresh look by the host's gate; None where there is none of this code for this folder."""
+        only = f"{build.build()}:{directory}"
+        command = f"{GATE} --fresh --json {shlex.quote('--only=' + only)}"
+        done = self._low_level_execute_command(command)
+        try:
+            verdict = json.loads(done["stdout"])
+            if done["rc"] != {"ready": 0, "not_ready": 1, "unknown": 2}[verdict["state"]]:
+                return None
+            findings = list(verdict["findings"])
+        except (ValueError, KeyError, TypeError):
+            return None
+        return {
+            "changed": False,
+            "findings": findings,
+            "path": f"{directory}/expected.json",
+            "through": "gate",
+        }

@@ -11,7 +11,11 @@ import stat
 import tempfile
 import typing as t
 
+#: Of this collection, as galaxy.yml has it.
+COLLECTION = "0.1.0"
 SYSTEM_DIR = "/etc/gpufleet"
+#: What holds for this boot: locks and the gate's verdict.
+RUN_DIR = "/run/gpufleet"
 EXPECTED = "expected.json"
 EXPECTED_SCHEMA = 1
 #: Bytes, far above what is recorded of the largest host.
@@ -90,14 +94,14 @@ def _unusable(path: str, why: str) -> str:
     return f"{path} cannot be used ({why}); {rest} and run site.yml to prove the host again"
 
 
-def write_atomic(path: str, text: str, mode: int = 0o644) -> None:
+def write_atomic(path: str, content: t.Union[str, bytes], mode: int = 0o644) -> None:
     """Write a file so that a reader sees the old or the new content whole, also after a loss of power."""
     directory = os.path.dirname(path)
     os.makedirs(directory, mode=0o755, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix="." + os.path.basename(path), dir=directory)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content.encode("utf-8") if isinstance(content, str) else content)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, mode)

@@ -98,6 +98,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.environmen
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import (
+    COLLECTION,
     EXPECTED,
     EXPECTED_SCHEMA,
     StateError,
@@ -105,8 +106,6 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import (
     read_expected,
     write_atomic,
 )
-
-COLLECTION_VERSION = "0.1.0"
 
 
 def main() -> None:
@@ -134,15 +133,7 @@ def main() -> None:
     try:
         expected = read_expected(directory)
     except StateError as error:
-        problems.append(
-            Finding(
-                "expected-readable",
-                "unknown",
-                found=str(error),
-                expected="a readable expected.json",
-                action="fix configuration",
-            )
-        )
+        problems.append(drift.unreadable(str(error)))
     if module.params["state"] == "recorded":
         module.exit_json(**_record(module, path, expected))
     findings = problems or _compare(module.params["python"], expected)
@@ -176,7 +167,7 @@ def _record(module: AnsibleModule, path: str, expected: t.Optional[t.Mapping[str
     fresh = drift.baseline(str(params["plan"].get("accelerator")), observe(runner), held, params["proof"])
     content = {
         "schema": EXPECTED_SCHEMA,
-        "collection": COLLECTION_VERSION,
+        "collection": COLLECTION,
         "written_at": now(),
         "plan": params["plan"],
         "policy": params["policy"],

@@ -20,6 +20,17 @@ NEVER_PROVED = Finding(
 )
 
 
+def unreadable(why: str) -> Finding:
+    """There is an ``expected.json``, and it cannot be used: nothing is known, which is not "never proved"."""
+    return Finding(
+        "expected-readable",
+        "unknown",
+        found=why,
+        expected="a readable expected.json",
+        action="fix configuration",
+    )
+
+
 class Compared(t.NamedTuple):
     """One value that must stay what was proved."""
 
