@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import sys
 import types
 import typing as t
 
@@ -97,12 +98,7 @@ def _from_smi(runner: Runner, library: str, lock: child.Lock) -> Answer:
 
 def _job(path: t.Optional[str], library: str) -> child.Job:
     def job(emit: child.Emit, skip: t.Set[int]) -> None:
-        try:
-            ctypes.CDLL(NAME)
-        except OSError:
-            # Off the loader's path (a driver container). Once loaded, it is what pynvml gets by its name.
-            ctypes.CDLL(library)
-        nvml = _load(path)
+        nvml = load(path, library)
         try:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
@@ -122,12 +118,19 @@ def _job(path: t.Optional[str], library: str) -> child.Job:
     return job
 
 
-def _load(path: t.Optional[str]) -> types.ModuleType:
+def load(path: t.Optional[str], library: str) -> types.ModuleType:
+    """pynvml, of a file or of this Python, with the driver's library under it. For a child only: it may hang."""
+    try:
+        ctypes.CDLL(NAME)
+    except OSError:
+        # Off the loader's path (a driver container). Once loaded, it is what pynvml gets by its name.
+        ctypes.CDLL(library)
     if path is None:
         return importlib.import_module("pynvml")
     spec = importlib.util.spec_from_file_location("pynvml", path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} cannot be loaded")
-    module = importlib.util.module_from_spec(spec)
+    # pynvml looks itself up there while it is loaded.
+    module = sys.modules["pynvml"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
