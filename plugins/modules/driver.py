@@ -200,7 +200,7 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
         apt.prepare_scratch()
     task = driver.Task(
         plan=part,
-        fabric=(given["plan"].get("fabric_manager") or {}).get("packages") or [],
+        fabric=given["plan"].get("fabric_manager") or {},
         running=platform.uname().release,
         system=host["os"]["id"],
         codename=_codename(runner),

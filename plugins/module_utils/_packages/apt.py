@@ -24,6 +24,8 @@ QUIET = {
     "NEEDRESTART_SUSPEND": "1",
     "APT_LISTCHANGES_FRONTEND": "none",
 }
+#: The origin that NVIDIA's repositories give in their Release, also those that lie on the host.
+VENDOR = "NVIDIA"
 _KEEP_CONFFILES = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
 #: May change what is held (the hold is set again), go back, and never asks; recommended packages are not the plan's.
 _CHANGE = ("--yes", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages", *_KEEP_CONFFILES)
@@ -63,13 +65,14 @@ class Package:
 
 @dataclass
 class Change:
-    """What apt would do. ``install``: name to (old or "", new); ``remove``: name to version."""
+    """What would be done. ``install``: name to (old or "", new); ``remove``: name to version; ``settings``: beside it."""
 
     install: t.Dict[str, t.Tuple[str, str]] = field(default_factory=dict)
     remove: t.Dict[str, str] = field(default_factory=dict)
+    settings: t.List[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.install or self.remove)
+        return bool(self.install or self.remove or self.settings)
 
     def lines(self) -> t.List[str]:
         """For a person, sorted."""
@@ -77,7 +80,7 @@ class Change:
             f"install {name} {new}" if not old else f"{name} {old} to {new}"
             for name, (old, new) in self.install.items()
         ]
-        return sorted(told + [f"remove {name} {version}" for name, version in self.remove.items()])
+        return sorted(told + [f"remove {name} {version}" for name, version in self.remove.items()] + self.settings)
 
 
 def upstream(version: str) -> str:
@@ -96,13 +99,27 @@ def parse_installed(text: str) -> t.Dict[str, Package]:
     return found
 
 
-def parse_madison(text: str) -> t.Dict[str, t.List[str]]:
-    """``{name: versions}`` of ``apt-cache madison``, newest first."""
+def parse_madison(text: str, taken: t.Callable[[str], bool] = bool) -> t.Dict[str, t.List[str]]:
+    """``{name: versions}`` of ``apt-cache madison``, newest first, from the sources that are ``taken``."""
     found: t.Dict[str, t.List[str]] = {}
     for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) == 3 and cells[1] not in found.setdefault(cells[0], []):
+        cells = [" ".join(cell.split()) for cell in line.split("|")]
+        if len(cells) == 3 and taken(cells[2]) and cells[1] not in found.setdefault(cells[0], []):
             found[cells[0]].append(cells[1])
+    return found
+
+
+def parse_origins(text: str) -> t.Dict[str, str]:
+    """``{source: origin}`` of ``apt-cache policy``; a source as madison names it, its origin as its Release says it."""
+    found: t.Dict[str, str] = {}
+    source = ""
+    for line in text.splitlines():
+        match = re.match(r"^ *-?\d+ (\S.*)$", line)
+        if match:
+            source = " ".join(match[1].split())
+        origin = re.search(r"^ +release (?:.*,)?o=([^,]*)", line)
+        if origin and source:
+            found[source] = origin[1]
     return found
 
 
@@ -188,12 +205,27 @@ class Apt:
                 return result
             time.sleep(1)
 
-    def versions(self, names: t.Iterable[str]) -> t.Dict[str, t.List[str]]:
-        """The versions that the sources have of each package, newest first; a package that none has is absent."""
+    def versions(
+        self, names: t.Iterable[str], vendor: t.Optional[bool] = None, mirror: str = ""
+    ) -> t.Dict[str, t.List[str]]:
+        """The versions that the sources have of each package, newest first; a package that none has is absent.
+
+        ``vendor``: only those of NVIDIA's repositories (which say so, or lie at ``mirror``), or only those of others.
+        """
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        return parse_madison(self.runner.run(["apt-cache", *self.options(), "madison", *wanted], limit=60).out)
+        said = self.runner.run(["apt-cache", *self.options(), "madison", *wanted], limit=60).out
+        if vendor is None:
+            return parse_madison(said)
+        origins = parse_origins(self.runner.run(["apt-cache", *self.options(), "policy"], limit=60).out)
+        place = mirror.rstrip("/")
+
+        def taken(source: str) -> bool:
+            here = bool(place) and source.split(" ", 1)[0].rstrip("/") == place
+            return (here or origins.get(source) == VENDOR) is vendor
+
+        return parse_madison(said, taken)
 
     def others(self, names: t.Iterable[str]) -> t.Dict[str, t.List[str]]:
         """The versions of the same packages of other branches: nvidia-open-570 beside nvidia-open-575."""
@@ -262,6 +294,11 @@ def choose(wanted: str, available: t.Mapping[str, t.Sequence[str]]) -> str:
     """``name=version`` for a plan's ``name`` or ``name=PATTERN``: the newest that fits, "" where none does."""
     name, _equals, pattern = wanted.partition("=")
     for version in available.get(name, ()):
-        if fnmatch.fnmatchcase(version, pattern or "*"):
+        if fits(version, pattern):
             return f"{name}={version}"
     return ""
+
+
+def fits(version: str, pattern: str) -> bool:
+    """Whether a version is one that a plan means, which knows of no epoch."""
+    return not pattern or any(fnmatch.fnmatchcase(text, pattern) for text in (version, version.split(":", 1)[-1]))

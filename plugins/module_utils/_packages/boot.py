@@ -21,6 +21,7 @@ UNITS = "/etc/systemd/system"
 UNIT_FOLDERS = ("/usr/lib/systemd/system", "/lib/systemd/system")
 #: What a board with NVSwitches or a rack may need, by the package of the same name.
 SERVICES = ("nvidia-fabricmanager.service", "nvidia-imex.service")
+PERSISTENCE = "nvidia-persistenced.service"
 #: nvidia-modprobe loads the module and makes the nodes; the persistence daemon then keeps the GPUs awake.
 NODES_UNIT = f"""# {COMMENT}
 [Unit]
@@ -67,3 +68,10 @@ def start_services(files: Files, runner: Runner, packages: t.Iterable[str]) -> N
         there = [f"{folder}/{unit}" for folder in UNIT_FOLDERS if runner.exists(f"{folder}/{unit}")]
         if there and unit.rsplit(".", 1)[0] in names:
             files.link(f"{UNITS}/multi-user.target.wants/{unit}", there[0])
+    # Distributions start it themselves; a GPU that nobody keeps awake forgets its settings between two jobs.
+    wants = f"{UNITS}/multi-user.target.wants/{PERSISTENCE}"
+    unit_file = next(
+        (path for path in (f"{folder}/{PERSISTENCE}" for folder in UNIT_FOLDERS) if runner.exists(path)), ""
+    )
+    if unit_file and not os.path.lexists(wants):
+        files.link(wants, unit_file)

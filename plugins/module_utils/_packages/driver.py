@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import pa
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import (
     boot,
+    fabric,
     kernels,
     record,
     repository,
@@ -39,16 +40,17 @@ _OURS_TO_REMOVE = re.compile(r"nvidia|cuda|^libnv|^libxnvctrl|^glx-|^update-glx|
 
 
 CHANGES = ("install", "upgrade", "downgrade")
+#: NVIDIA's repository has them as packages of their own: GPUs that stay awake, device nodes before the first use.
+BESIDE = ("nvidia-persistenced", "nvidia-modprobe")
 
 
 @dataclass
 class Task:
-    """What is asked. ``plan`` is the plan's part ``driver``, ``fabric`` the packages of its part ``fabric_manager``;
-    ``installed`` is the version of the driver's
-    libraries now; ``image`` means that no kernel of this host runs here."""
+    """What is asked. ``plan`` is the plan's part ``driver``, ``fabric`` its part ``fabric_manager``; ``installed`` is
+    the version of the driver's libraries now; ``image`` means that no kernel of this host runs here."""
 
     plan: t.Mapping[str, t.Any]
-    fabric: t.Sequence[str]
+    fabric: t.Mapping[str, t.Any]
     running: str
     system: str
     codename: str
@@ -85,6 +87,8 @@ class Change:
     def __init__(self, task: Task, apt: Apt, users: t.Callable[[], t.Sequence[User]], get: Fetch) -> None:
         self.task, self.apt, self.runner, self.users, self.get = task, apt, apt.runner, users, get
         self.asked: t.Tuple[str, ...] = ()
+        #: Whether the packages are those of NVIDIA's repositories, where that is decided.
+        self.vendor: t.Optional[bool] = {"nvidia": True, "os": False}.get(str(task.plan.get("source", "")))
         self.files = Files(apt.runner, remember=not apt.scratch)
 
     def present(self) -> Outcome:
@@ -96,7 +100,7 @@ class Change:
             self.apt.update()
             version, names = self._versions()
             names += self._left_over(before, version, names) + self._headers(before)
-            self._pin(version)
+            self._pin(version, [item.split("=")[1] for item in names if "=" in item])
             planned = self.apt.simulate(names)
             self._judge_removals(planned.remove)
         except BaseException:
@@ -118,19 +122,22 @@ class Change:
     def _settle(self, version: str, planned: Planned) -> Outcome:
         """Hold what was installed, make what belongs to it, and remember both."""
         known = record.read(self.runner)
-        ours = driver_packages(self.apt.installed(), version)
-        loose = [package.name for package in ours if not package.held]
+        installed = self.apt.installed()
+        ours = driver_packages(installed, version)
+        follow = [item for item in installed.values() if item.name in self.asked and item.name in fabric.FOLLOWS]
+        loose = [package.name for package in [*ours, *follow] if not package.held]
         self.apt.hold(loose)
-        self._pin(version)
+        self._pin(version, [package.version for package in ours])
         boot.make_nodes(self.files)
         boot.start_services(self.files, self.runner, self.asked)
+        fabric.load_modules(self.files, self.task.fabric, not self.task.image, boot.COMMENT)
         new = {name for name, (old, _new) in planned.install.items() if not old and _OURS_TO_REMOVE.search(name)}
         record.write(
             record.Record(
                 version,
                 self.asked or (known.packages if known else ()),
                 tuple(sorted({*new, *(known.brought if known else ())})),
-                tuple(sorted({boot.NOUVEAU, *self.files.ours, *(known.files if known else ())})),
+                tuple(sorted({boot.NOUVEAU, *self.files.ours, *(known.files if known else ())} - self.files.gone)),
             )
         )
         boot.keep_nouveau_out(self.files, self.apt)
@@ -143,16 +150,35 @@ class Change:
         if known is None or known.version != version:
             return Outcome(False, version, findings=self.findings(version))
         self.asked = known.packages
+        lacking = fabric.missing(self.task.fabric, self.apt.installed())
+        if lacking:
+            return self._completed(known)
         if not self.apt.scratch:
             return self._settle(version, Planned())
         lines = [f"hold {item.name}" for item in driver_packages(self.apt.installed(), version) if not item.held]
         lines += [f"write {path}" for path in known.files if not os.path.lexists(path)]
         return Outcome(bool(lines), version, change=lines, findings=self.findings(version))
 
+    def _completed(self, known: record.Record) -> Outcome:
+        """Bring what the board needs beside our own driver, in its version and from where it came."""
+        offered = self.apt.versions(known.packages, vendor=True)
+        self.vendor = any(choose(f"{name}={known.version}-*", offered) for name in known.packages)
+        beside = {item.split("=")[0] for item in self.task.fabric["packages"]}
+        names = [name for name in known.packages if name not in beside]
+        self.task.plan = {**self.task.plan, "version": known.version, "packages": names}
+        return self.present()
+
     def findings(self, version: str) -> t.List[Finding]:
         """How the packages and modules of this version stand."""
-        packages = driver_packages(self.apt.installed(), version)
+        installed = self.apt.installed()
+        packages = driver_packages(installed, version)
         found = [checks.held(version, [(package.name, package.held) for package in packages])]
+        found += fabric.check(
+            self.task.fabric,
+            version,
+            installed,
+            lambda name: self.task.image or self.runner.exists(f"/sys/module/{name}"),
+        )
         for kernel in self._targets():
             built = kernels.module(self.runner, kernel)
             found.append(self._judged(kernel, version, built))
@@ -218,13 +244,20 @@ class Change:
         """The driver's version and the packages with theirs."""
         plan = self.task.plan
         wanted = [str(name) for name in plan["packages"]]
-        fabric = [str(name) for name in self.task.fabric]
-        available = self.apt.versions(name.split("=")[0] for name in [*wanted, *fabric])
+        beside = [str(name) for name in self.task.fabric.get("packages") or ()]
+        every = [name.split("=")[0] for name in [*wanted, *beside, *BESIDE]]
+        available = self._available(every)
         version = pick(plan, {name: available[name] for name in wanted if name in available})
         if not version:
             raise Stop(checks.not_available(plan, wanted, self.apt.others(wanted)))
-        # What the plan holds to the driver refuses one of another version; the plan may have decided the branch only.
-        wanted += [f"{name.split('=')[0]}={version}-*" if "=" in name else name for name in fabric]
+        # What the plan holds to the driver refuses one of another version.
+        wanted += fabric.wanted(self.task.fabric, version)
+        # Tools of the system, such as infiniband-diags, come from wherever they are.
+        tools = [name for name in beside if "=" not in name and name not in available]
+        available.update(self.apt.versions(tools))
+        if self.vendor:
+            extra = [f"{name}={version}-*" for name in BESIDE if name not in wanted]
+            wanted += [name for name in extra if choose(name, available)]
         names = []
         for name in wanted:
             exact = choose(name if "=" in name else f"{name}={version}-*", available) or choose(name, available)
@@ -234,6 +267,10 @@ class Change:
         self.asked = tuple(name.split("=")[0] for name in names)
         return version, names
 
+    def _available(self, names: t.Iterable[str]) -> t.Dict[str, t.List[str]]:
+        """What the source of the plan has, by its origin: two sources may carry one name, and even one version."""
+        return self.apt.versions(names, self.vendor, self.task.repository.url if self.task.repository else "")
+
     def _left_over(self, before: t.Mapping[str, Package], version: str, names: t.Sequence[str]) -> t.List[str]:
         """What the old driver would leave behind: its packages come along, or go where the new one has none of them."""
         wanted = {name.split("=")[0] for name in names}
@@ -242,7 +279,7 @@ class Change:
         olds = {known.version if known else "", self.task.installed} - {"", version}
         stale = [item for old in olds for item in driver_packages(before, old)]
         stale = [item for item in stale if item.name.split(":")[0] not in wanted | asked]
-        available = self.apt.versions(item.name.split(":")[0] for item in stale)
+        available = self._available(item.name.split(":")[0] for item in stale)
         moved = []
         for item in stale:
             name = item.name.split(":")[0]
@@ -281,10 +318,15 @@ class Change:
 
     # The change.
 
-    def _pin(self, version: str) -> None:
+    def _pin(self, version: str, exact: t.Iterable[str]) -> None:
+        """Pin the driver's version, and where two sources carry it, the ``exact`` versions of the one that we took."""
+        ours = sorted({item for item in exact if upstream(item) == version})
+        every = self.apt.versions(self.asked).values()
+        rivals = {item for versions in every for item in versions if upstream(item) == version} - set(ours)
         text = f"# {boot.COMMENT}: no package of the driver leaves its version.\n"
-        text += f"Package: {PINNED}\nPin: version {version}-*\nPin-Priority: 1001\n"
-        self.files.write(f"{self.apt.etc}/{PIN}", text)
+        for number in ours if rivals else [f"{version}-*"]:
+            text += f"Package: {PINNED}\nPin: version {number}\nPin-Priority: 1001\n\n"
+        self.files.write(f"{self.apt.etc}/{PIN}", text[:-1])
 
     def _built(self, version: str, problem: str) -> t.Optional[Finding]:
         """Why the change is not what was planned: None where all modules are there and apt is content."""

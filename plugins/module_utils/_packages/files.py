@@ -21,12 +21,15 @@ class Files:
         self.replaced: t.Dict[str, t.Optional[bytes]] = {}
         #: What is ours, and goes with the driver.
         self.ours: t.Set[str] = set()
+        #: What was ours and is not needed any more.
+        self.gone: t.Set[str] = set()
         self.changed = False
 
-    def write(self, path: str, text: str) -> bool:
-        """Write one of our files; False where it is so already."""
+    def write(self, path: str, text: str, ours: bool = True) -> bool:
+        """Write a file, one of ours or one in which we have a part; False where it is so already."""
         old = self._keep(path)
-        self.ours.add(path)
+        if ours:
+            self.ours.add(path)
         if old == text.encode():
             return False
         write_atomic(path, text)
@@ -41,6 +44,16 @@ class Files:
         self._keep(path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.symlink(target, path)
+        self.changed = True
+        return True
+
+    def remove(self, path: str) -> bool:
+        """Remove one of our files; False where there is none."""
+        self.ours.discard(path)
+        self.gone.add(path)
+        if self._keep(path) is None:
+            return False
+        os.unlink(path)
         self.changed = True
         return True
 

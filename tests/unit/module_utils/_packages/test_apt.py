@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import typing as t
+from pathlib import Path
 
 import pytest
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import apt
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
 # dpkg-query on Debian 12 while a module was being built, with a package held and one removed but for its settings.
 INSTALLED = """it \tglx-alternative-nvidia\t1.2.2
@@ -125,3 +127,50 @@ def test_choose(wanted: str, expected: str) -> None:
 )
 def test_only_a_lock_is_waited_for(said: str, expected: bool) -> None:
     assert bool(apt.LOCKED.search(said)) is expected
+
+
+# Ubuntu's archive and NVIDIA's repository with one name and even one version, and the same packages on the host itself.
+POLICY = """Package files:
+ 100 /var/lib/dpkg/status
+     release a=now
+ 600 https://vendor.example.invalid/ubuntu2404/x86_64  Packages
+     release o=NVIDIA,l=NVIDIA CUDA,c=
+     origin vendor.example.invalid
+ 500 file:/var/cuda-repo-ubuntu2404-12-8-local  Packages
+     release o=NVIDIA,l=NVIDIA CUDA,c=
+ 500 http://archive.example.invalid/ubuntu noble-updates/restricted amd64 Packages
+     release v=24.04,o=Ubuntu,a=noble-updates,n=noble,l=Ubuntu,c=restricted,b=amd64
+     origin archive.example.invalid
+Pinned packages:
+     libcuda1 -> 580.159.03-1 with priority 1001
+"""
+TWO_SOURCES = """
+nvidia-fabricmanager-580 | 580.178.04-1 | https://vendor.example.invalid/ubuntu2404/x86_64  Packages
+nvidia-fabricmanager-580 | 580.159.03-1 | https://vendor.example.invalid/ubuntu2404/x86_64  Packages
+nvidia-fabricmanager-580 | 580.159.03-0ubuntu0.24.04.1 | http://archive.example.invalid/ubuntu noble-updates/restricted amd64 Packages
+nvidia-fabricmanager-580 | 580.65.06-1 | file:/var/cuda-repo-ubuntu2404-12-8-local  Packages
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("vendor", "mirror", "expected"),
+    [
+        (True, "", ["580.178.04-1", "580.159.03-1", "580.65.06-1"]),
+        (False, "", ["580.159.03-0ubuntu0.24.04.1"]),
+        (None, "", ["580.178.04-1", "580.159.03-1", "580.159.03-0ubuntu0.24.04.1", "580.65.06-1"]),
+        # A mirror that signs with a name of its own is known by its address.
+        (True, "http://archive.example.invalid/ubuntu/", None),
+    ],
+)
+def test_versions_by_their_source(
+    tmp_path: Path, vendor: t.Optional[bool], mirror: str, expected: t.Optional[t.List[str]]
+) -> None:
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    (tmp_path / "policy").write_text(POLICY)
+    (tmp_path / "madison").write_text(TWO_SOURCES)
+    script = f'#!/bin/sh\ncase " $* " in *" policy "*) cat {tmp_path}/policy;; *) cat {tmp_path}/madison;; esac\n'
+    (tmp_path / "usr/bin/apt-cache").write_text(script)
+    (tmp_path / "usr/bin/apt-cache").chmod(0o755)
+    found = apt.Apt(Runner(str(tmp_path), {"PATH": "/usr/bin:/bin"}), 1, 1).versions(["x"], vendor, mirror)
+    every = ["580.178.04-1", "580.159.03-1", "580.159.03-0ubuntu0.24.04.1", "580.65.06-1"]
+    assert found == {"nvidia-fabricmanager-580": every if expected is None else expected}
