@@ -34,6 +34,7 @@ ENTERPRISE = (
     "echo '%_dbpath /var/lib/rpm' > /etc/rpm/macros",
     "rpm --initdb",
     "echo MAJOR > /etc/dnf/vars/releasever",
+    "echo module_platform_id=platform:elMAJOR >> /etc/dnf/dnf.conf",
     """printf '%s\\n' ID=rocky 'ID_LIKE="rhel centos fedora"' VERSION_ID=MINOR 'NAME="Rocky Linux"' \\
     'PRETTY_NAME="Rocky Linux MINOR"' PLATFORM_ID=platform:elMAJOR > /etc/os-release""",
 )
