@@ -9,6 +9,7 @@ the reading, and the others are read all the same.
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._power import reading as form
@@ -42,6 +43,8 @@ NOMINAL = {
     "DC240V": (180.0, 290.0),
     "DC380V": (260.0, 400.0),
 }
+#: The number of the supply, and what of its input; as several vendors name their sensors.
+_INPUT_SENSOR = re.compile(r"(?:ps|psu|power_?supply)_?(\d+)[a-z_]*?input_?(voltage|power)$", re.IGNORECASE)
 
 
 def read(get: Get, where: str) -> Reading:
@@ -73,8 +76,8 @@ class _Tree:
         before = len(self._reading["supplies"])
         subsystem = self._follow(chassis, "PowerSubsystem")
         if subsystem:
-            self._power_subsystem(subsystem)
-        environment = self._follow(chassis, "EnvironmentMetrics")
+            self._power_subsystem(chassis, subsystem)
+        environment = self._follow(chassis, "EnvironmentMetrics", optional=True)
         self._consumed(reading_of(environment.get("PowerWatts")) if environment else None)
         if len(self._reading["supplies"]) == before:
             power = self._follow(chassis, "Power")
@@ -90,15 +93,28 @@ class _Tree:
 
     # Power.
 
-    def _power_subsystem(self, subsystem: Resource) -> None:
+    def _power_subsystem(self, chassis: Resource, subsystem: Resource) -> None:
+        measured: t.Optional[t.Dict[t.Tuple[str, str], t.Optional[float]]] = None
         for one in self._list(self._follow(subsystem, "PowerSupplies")):
-            metrics = self._follow(one, "Metrics") or {}
-            volts = reading_of(metrics.get("InputVoltage"))
-            known = _supply(one, volts, reading_of(metrics.get("InputPowerWatts")))
-            self._reading["supplies"].append(known)
+            metrics = self._follow(one, "Metrics", optional=True) or {}
+            volts, watts = reading_of(metrics.get("InputVoltage")), reading_of(metrics.get("InputPowerWatts"))
+            if volts is None and watts is None and status(one)[0] != "Absent":
+                measured = self._inputs(chassis) if measured is None else measured
+                number_of = "".join(re.findall(r"\d+", str(one.get("Id")))[-1:])
+                volts, watts = (measured.get((number_of, what)) for what in ("voltage", "power"))
+            self._reading["supplies"].append(_supply(one, volts, watts))
         for group in dicts(subsystem.get("PowerSupplyRedundancy")):
             needed, most = number(group.get("MinNeededInGroup")), number(group.get("MaxSupportedInGroup"))
             self._redundancy(group, text(group.get("RedundancyType")), needed, most)
+
+    def _inputs(self, chassis: Resource) -> t.Dict[t.Tuple[str, str], t.Optional[float]]:
+        """Input voltage and power of supplies among the sensors of a chassis, where their metrics are not served."""
+        found = {}
+        for sensor in self._list(self._follow(chassis, "Sensors", optional=True), only=_INPUT_SENSOR):
+            match = _INPUT_SENSOR.search(str(sensor.get("Id") or sensor.get("@odata.id")))
+            if match:
+                found[(match[1], match[2].lower())] = number(sensor.get("Reading"))
+        return found
 
     def _power(self, power: Resource) -> None:
         for one in dicts(power.get("PowerSupplies")):
@@ -139,7 +155,7 @@ class _Tree:
             speed = fan.get("SpeedPercent")
             speed = speed if isinstance(speed, dict) else {}
             self._fan(fan, number(speed.get("SpeedRPM")), number(speed.get("Reading")))
-        metrics = self._follow(thermal, "ThermalMetrics") or {}
+        metrics = self._follow(thermal, "ThermalMetrics", optional=True) or {}
         summary = metrics.get("TemperatureSummaryCelsius")
         intake = summary.get("Intake") if isinstance(summary, dict) else None
         if isinstance(intake, dict):
@@ -201,26 +217,33 @@ class _Tree:
 
     # How resources hang together.
 
-    def _follow(self, resource: Resource, key: str) -> t.Optional[Resource]:
-        """The resource behind a link, None where there is no link or nothing could be had."""
+    def _follow(self, resource: Resource, key: str, optional: bool = False) -> t.Optional[Resource]:
+        """The resource behind a link, None where there is no link or nothing could be had.
+
+        ``optional``: many services link to one that they do not serve.
+        """
         path = link(resource, key)
         if path is not None:
-            return self._resource(path)
+            return self._resource(path, optional)
         if key in resource and resource[key] is not None:
             self._errors[f"{resource.get('@odata.id') or '?'} {key}"] = "is no link"
         return None
 
-    def _resource(self, path: str) -> t.Optional[Resource]:
+    def _resource(self, path: str, optional: bool = False) -> t.Optional[Resource]:
         try:
             return self._get(path)
         except Trouble as trouble:
             if trouble.state in FINAL or str(trouble).startswith("no time was left"):
                 raise
-            self._errors[path] = str(trouble)
+            if not (optional and trouble.state == "missing"):
+                self._errors[path] = str(trouble)
         return None
 
-    def _members(self, collection: Resource) -> t.List[Resource]:
-        """The members of a collection, over its pages; those that were sent within it are not asked for again."""
+    def _members(self, collection: Resource, only: t.Optional[t.Pattern[str]] = None) -> t.List[Resource]:
+        """The members of a collection, over its pages; those that were sent within it are not asked for again.
+
+        ``only``: of those that were not, get what this finds in their paths.
+        """
         found: t.List[Resource] = []
         seen: t.Set[str] = set()
         page: t.Optional[Resource] = collection
@@ -233,7 +256,7 @@ class _Tree:
                 path = entry.get("@odata.id")
                 if set(entry) - {"@odata.id", "@odata.type", "@odata.etag"}:
                     found.append(entry)
-                elif isinstance(path, str) and path not in seen:
+                elif isinstance(path, str) and path not in seen and (only is None or only.search(path)):
                     seen.add(path)
                     resource = self._resource(path)
                     if resource:
@@ -245,8 +268,8 @@ class _Tree:
             page = self._resource(after)
         return found
 
-    def _list(self, collection: t.Optional[Resource]) -> t.List[Resource]:
-        return self._members(collection) if collection and "Members" in collection else []
+    def _list(self, collection: t.Optional[Resource], only: t.Optional[t.Pattern[str]] = None) -> t.List[Resource]:
+        return self._members(collection, only) if collection and "Members" in collection else []
 
 
 def _supply(one: Resource, volts: t.Optional[float], watts: t.Optional[float]) -> t.Dict[str, t.Any]:
@@ -321,12 +344,12 @@ def _capacity(one: Resource, volts: t.Optional[float]) -> t.Optional[float]:
 
 def _leak(told: str, health: str) -> t.Optional[str]:
     """ok, warning or critical; None where it says neither. Vendors have words of their own (LeakDetected)."""
-    word = told.lower()
-    if ("leak" in word and "no" not in word.split("leak", 1)[0]) or word == "critical" or health == "Critical":
+    word = re.sub(r"[^a-z]", "", told.lower())
+    if health == "Critical" or word == "critical" or ("leak" in word and not word.startswith("no")):
         return "critical"
-    if word == "warning" or health == "Warning":
+    if health == "Warning" or word == "warning":
         return "warning"
-    return "ok" if (word in ("ok", "") and health == "OK") or word == "ok" else None
+    return "ok" if word in ("ok", "normal", "noleak", "noleakdetected") or (not word and health == "OK") else None
 
 
 def link(resource: Resource, key: str) -> t.Optional[str]:
