@@ -56,15 +56,15 @@ def owner(owners: t.Sequence[t.Mapping[str, str]], name: str, action: str) -> Fi
     )
 
 
-def interrupted(left: t.Sequence[str]) -> Finding:
-    """dpkg was stopped in the middle of its work."""
+def interrupted(left: t.Sequence[str], by_hand: str) -> Finding:
+    """The package manager was stopped in the middle of its work."""
     return Finding(
         "packages-interrupted",
         "fail",
         found=_short(left),
         expected="packages that are whole",
         action="fix configuration",
-        reason="a change of the driver repairs this first; by hand: dpkg --configure -a, apt-get --fix-broken install",
+        reason=f"a change of the driver repairs this first; by hand: {by_hand}",
     )
 
 
@@ -138,7 +138,7 @@ def boot_space(free: int, needed: int) -> Finding:
         found=f"{free >> 20} MiB free in /boot",
         expected=f"{needed >> 20} MiB, for one more copy of the largest initramfs",
         action="fix configuration",
-        reason="remove kernels that are not needed (apt-get autoremove --purge); nothing was changed",
+        reason="remove kernels that are not needed (apt-get autoremove --purge, dnf remove --oldinstallonly); nothing was changed",
     )
 
 

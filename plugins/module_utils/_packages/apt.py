@@ -15,6 +15,8 @@ import time
 import typing as t
 from dataclasses import dataclass, field
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import openpgp, sources
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.files import Files
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Result, Runner
 
 #: What makes every tool below apt keep quiet: debconf, needrestart, apt-listchanges; and old conffiles stay.
@@ -37,6 +39,12 @@ _BROKEN = {
     "W": "triggers-awaited",
     "t": "triggers-pending",
 }
+
+KEYRINGS = "/etc/apt/keyrings"
+#: Under the settings of apt.
+PIN = "preferences.d/gpufleet-driver"
+#: Packages that can carry the driver's version. An exact version in the pin leaves all others alone.
+PINNED = "*nvidia* *cuda* libnv* libxnvctrl*"
 
 #: "Could not get lock /var/lib/apt/lists/lock", "dpkg frontend lock was locked by another process with pid 4711".
 LOCKED = re.compile(
@@ -65,7 +73,7 @@ class Package:
 
 @dataclass
 class Change:
-    """What would be done. ``install``: name to (old or "", new); ``remove``: name to version; ``settings``: beside it."""
+    """What would be done. ``install``: name to (old or "", new); ``remove``: name to version; ``settings``: lines."""
 
     install: t.Dict[str, t.Tuple[str, str]] = field(default_factory=dict)
     remove: t.Dict[str, str] = field(default_factory=dict)
@@ -153,10 +161,15 @@ class Apt:
     ``lock_limit``: seconds to wait for another apt or dpkg; ``limit``: seconds for one change.
     """
 
+    name = "apt-get"
+    by_hand = "dpkg --configure -a, apt-get --fix-broken install"
+
     def __init__(self, runner: Runner, lock_limit: int, limit: int, scratch: str = "") -> None:
         self.runner = Runner(runner.root, {**runner.env, **QUIET})
         self.lock_limit, self.limit, self.scratch = lock_limit, limit, scratch
         self.etc = f"{scratch}/etc" if scratch else "/etc/apt"
+        #: Entries of a user's that stay beside ours: apt takes a repository once.
+        self.doubled: t.List[str] = []
 
     def options(self) -> t.List[str]:
         found = ["-o", f"DPkg::Lock::Timeout={self.lock_limit}", "-o", "Acquire::Retries=3"]
@@ -276,6 +289,71 @@ class Apt:
         self._waiting(argv)  # what dpkg cannot configure, apt's own repair may
         fix = ["apt-get", *self.options(), "--quiet", *_CHANGE, "--fix-broken", "install"]
         self._must(self.runner.run(fix, limit=self.limit), "apt-get --fix-broken install")
+
+    def spec(self, name: str) -> str:
+        """How a plan's ``name`` or ``name=PATTERN`` is asked for here."""
+        return name
+
+    def pin(self, version: str, exact: t.Collection[str], asked: t.Sequence[str], files: Files) -> None:
+        """Pin all packages of the driver's version, and where two sources carry it, the ``exact`` ones that we took."""
+        every = self.versions(asked).values()
+        rivals = {item for versions in every for item in versions if upstream(item) == version} - set(exact)
+        text = "# Written by the role gpufleet.pytorch.driver: no package of the driver leaves its version.\n"
+        for number in sorted(exact) if rivals else [f"{version}-*"]:
+            text += f"Package: {PINNED}\nPin: version {number}\nPin-Priority: 1001\n\n"
+        files.write(f"{self.etc}/{PIN}", text[:-1])
+
+    def unpin(self) -> None:
+        """The pin is a file of its own, which goes with the others."""
+
+    def take_back(self) -> None:
+        """Nothing is switched on beside packages."""
+
+    def headers(self, kernel: str) -> str:
+        """The package of a kernel's headers."""
+        return f"linux-headers-{kernel}"
+
+    def following(
+        self, packages: t.Mapping[str, Package], targets: t.Sequence[str], system: str, arch: str
+    ) -> t.List[str]:
+        """linux-image-amd64 or -generic brings each next kernel, which then needs its headers on the same day."""
+        if not targets:
+            return ["linux-headers-" + ("generic" if system == "ubuntu" else arch)]
+        return [
+            f"linux-headers-{match[1]}"
+            for match in (re.match(r"^linux-image-([a-z][\w-]*?)(?::\w+)?$", name) for name in packages)
+            if match and "unsigned" not in match[1]
+        ]
+
+    def key_path(self, name: str) -> str:
+        """Where the key of the repository of that name lies."""
+        return f"{self.etc if self.scratch else KEYRINGS}/gpufleet-{name}.asc"
+
+    def enter(self, name: str, url: str, key: str, files: Files, signed: t.Callable[[str], bool]) -> None:
+        """Name the repository once, signed by its key alone; apt itself demands that it is signed."""
+        source = f"gpufleet-{name}.sources"
+        self._only_once(url, source, files)
+        entry = sources.Entry(url, "/", (), key)
+        files.write(f"{self.etc}/sources.list.d/{source}", sources.deb822([entry], "Written by gpufleet.pytorch"))
+
+    def _only_once(self, url: str, ours: str, files: Files) -> None:
+        """Put aside other entries of the same repository, which apt refuses beside ours, and keys that were revoked."""
+        for name in self.runner.listdir(f"{self.etc}/sources.list.d"):
+            if name == ours or not name.endswith((".list", ".sources")):
+                continue
+            path = f"{self.etc}/sources.list.d/{name}"
+            text = self.runner.read(path) or ""
+            entries = sources.parse_deb822(text) if name.endswith(".sources") else sources.parse_list(text)
+            same = [entry for entry in entries if entry.uri.rstrip("/") == url.rstrip("/")]
+            if same and len(same) < len(entries):
+                raise PackageFailure(f"{path} names {url} among others, and apt takes it once: remove it there")
+            if same:
+                files.aside(path)
+        trusted = "/etc/apt/trusted.gpg.d"
+        for name in [] if self.scratch else self.runner.listdir(trusted):
+            found = openpgp.known(self.runner.read_bytes(os.path.join(trusted, name)))
+            if found and set(found) <= set(openpgp.REVOKED):
+                files.aside(os.path.join(trusted, name))
 
     def problem(self, result: Result) -> str:
         """Why a run did not end well, "" where it did."""

@@ -10,13 +10,16 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import kernels
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Apt, PackageFailure
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import PackageFailure
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.files import Files
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.manager import Manager
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
 COMMENT = "Written by the role gpufleet.pytorch.driver"
 NOUVEAU = "/etc/modprobe.d/gpufleet-nouveau.conf"
 NODES = "gpufleet-device-nodes.service"
+#: What makes the initramfs of every kernel anew, on Debian and on Enterprise Linux.
+INITRAMFS = (("update-initramfs", "-u", "-k", "all"), ("dracut", "--force", "--regenerate-all"))
 UNITS = "/etc/systemd/system"
 UNIT_FOLDERS = ("/usr/lib/systemd/system", "/lib/systemd/system")
 #: What a board with NVSwitches or a rack may need, by the package of the same name.
@@ -40,7 +43,7 @@ WantedBy=multi-user.target
 """
 
 
-def keep_nouveau_out(files: Files, apt: Apt) -> None:
+def keep_nouveau_out(files: Files, apt: Manager) -> None:
     """nouveau takes the GPU before nvidia can, from the initramfs on: keep it from loading in both.
 
     Raises PackageFailure where the initramfs cannot be made; the next run tries again.
@@ -48,11 +51,12 @@ def keep_nouveau_out(files: Files, apt: Apt) -> None:
     text = f"# {COMMENT}\nblacklist nouveau\noptions nouveau modeset=0\n"
     if not files.write(NOUVEAU, text):
         return
-    if files.runner.which("update-initramfs") and kernels.installed(files.runner):
-        problem = apt.problem(files.runner.run(["update-initramfs", "-u", "-k", "all"], limit=apt.limit))
+    makers = [argv for argv in INITRAMFS if files.runner.which(argv[0])]
+    if makers and kernels.installed(files.runner):
+        problem = apt.problem(files.runner.run(makers[0], limit=apt.limit))
         if problem:
             os.unlink(NOUVEAU)
-            raise PackageFailure(f"update-initramfs: {problem}")
+            raise PackageFailure(f"{makers[0][0]}: {problem}")
 
 
 def make_nodes(files: Files) -> None:

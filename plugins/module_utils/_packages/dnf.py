@@ -42,11 +42,6 @@ class Row(t.NamedTuple):
     installed_at: int
 
 
-def spec(name: str) -> str:
-    """``name=PATTERN`` of the plan's ``nvidia-fabricmanager-580.95.05*``, and a plain name as it is."""
-    return re.sub(r"^(.+?)-(\d+\..*)$", r"\1=\2", name)
-
-
 def parse_installed(text: str, arch: str) -> t.List[Row]:
     """Of rpm's lines, the oldest installation first. A package of another architecture carries it in its name."""
     found = []
@@ -82,6 +77,8 @@ class Dnf:
         self.arch = os.uname().machine
         #: The stream that was enabled before, None where nobody looked yet.
         self.before: t.Optional[str] = None
+        #: Enabled entries of the same repository that are a user's.
+        self.doubled: t.List[str] = []
 
     def prepare_scratch(self) -> None:
         """Copy the settings that decide what dnf sees, so that a prediction knows them and changes nothing."""
@@ -185,7 +182,11 @@ class Dnf:
             text = dnf_files.with_block(text, label, old | lines if held else old - lines)
         write_atomic(self.locks, text)
 
-    def pin(self, version: str, files: Files) -> None:
+    def spec(self, name: str) -> str:
+        """``name=PATTERN`` of the plan's ``nvidia-fabricmanager-580.95.05*``, and a plain name as it is."""
+        return re.sub(r"^(.+?)-(\d+\..*)$", r"\1=\2", name)
+
+    def pin(self, version: str, exact: t.Collection[str], asked: t.Sequence[str], files: Files) -> None:
         """Lock every package of the driver's version, installed or not."""
         self._may_lock()
         packages = {name: versions[0] for name, versions in self._available(names=[], version=version).items()}
@@ -236,7 +237,9 @@ class Dnf:
         name = f"kernel-{variant}-devel" if variant else "kernel-devel"
         return f"{name}={re.sub(rf'[.]{self.arch}$', '', release)}"
 
-    def following(self, packages: t.Mapping[str, Package], targets: t.Sequence[str]) -> t.List[str]:
+    def following(
+        self, packages: t.Mapping[str, Package], targets: t.Sequence[str], system: str, arch: str
+    ) -> t.List[str]:
         """kernel-devel-matched comes with each next kernel and its headers. Its newer one would bring a kernel now."""
         if not targets:
             return ["kernel-devel"]
@@ -246,10 +249,9 @@ class Dnf:
         """Where the key of the repository of that name lies."""
         return f"{self.etc if self.scratch else KEYS}/RPM-GPG-KEY-gpufleet-{name}"
 
-    def enter(self, name: str, url: str, key: str, files: Files, signed: t.Callable[[str], bool]) -> t.List[str]:
-        """Name the repository once: an entry of ours under another name goes, a user's is told."""
+    def enter(self, name: str, url: str, key: str, files: Files, signed: t.Callable[[str], bool]) -> None:
+        """Name the repository once: an entry of ours under another name goes, a user's is told in ``doubled``."""
         own, folder = f"gpufleet-{name}.repo", f"{self.etc}/yum.repos.d"
-        doubled = []
         for entry in self.runner.listdir(folder):
             if entry == own or not entry.endswith(".repo"):
                 continue
@@ -261,13 +263,12 @@ class Dnf:
             if same and entry.startswith("gpufleet-"):
                 files.aside(f"{folder}/{entry}")
             elif same:
-                doubled.append(f"/etc/yum.repos.d/{entry} [{', '.join(same)}]")
+                self.doubled.append(f"/etc/yum.repos.d/{entry} [{', '.join(same)}]")
         old = self.runner.read(f"{folder}/{own}") or ""
         known = re.search(r"^repo_gpgcheck=(\d)", old, re.MULTILINE) if f"\nbaseurl={url}\n" in old else None
         sure = known[1] == "1" if known else signed(url + "repodata/repomd.xml.asc")
         key = f"{KEYS}/{os.path.basename(key)}"
         files.write(f"{folder}/{own}", dnf_files.repository(name, url, key, sure))
-        return doubled
 
     # One piece of work.
 

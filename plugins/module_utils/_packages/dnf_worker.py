@@ -158,16 +158,19 @@ def _available(base: t.Any, job: Job) -> t.Dict[str, t.Any]:
 
 
 def _goal(dnf: t.Any, base: t.Any, names: t.Sequence[str]) -> None:
-    """``name=version`` is installed in that version, newer or older; ``name-`` goes."""
+    """``name=version`` is installed in that version, newer or older, ``name`` in any; ``name-`` goes."""
     for item in names:
         name, _equals, version = item.partition("=")
         if version:
             epoch, _colon, rest = version.rpartition(":")
-            if not base.sack.query().installed().filter(name=name, epoch=int(epoch or 0), evr=version):
-                base.install(f"{name}-{epoch or 0}:{rest}")
-        else:
+            whole = f"{name}-{epoch or 0}:{rest}"
+            if not dnf.subject.Subject(whole).get_best_query(base.sack).installed():
+                base.install(whole)
+        elif name.endswith("-"):
             with contextlib.suppress(dnf.exceptions.PackagesNotFoundError):
                 base.remove(name[:-1])
+        else:
+            base.install(name)
 
 
 def _planned(base: t.Any) -> t.Dict[str, t.Any]:

@@ -23,18 +23,16 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import 
     repository,
     sources,
 )
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Apt, Package, choose, upstream
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Change as Planned
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Package, choose, upstream
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.busy import User
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.files import Files
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.manager import Manager
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.repository import Fetch, Repository
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import write_atomic
 
 SOURCES = "sources.list.d/gpufleet-debian.sources"
-PIN = "preferences.d/gpufleet-driver"
 LOGS = "/var/log/gpufleet"
-#: Packages that can carry the driver's version. An exact version in the pin leaves all others alone.
-PINNED = "*nvidia* *cuda* libnv* libxnvctrl*"
 #: What may go in the course of a change without a word of the user's.
 _OURS_TO_REMOVE = re.compile(r"nvidia|cuda|^libnv|^libxnvctrl|^glx-|^update-glx|^xserver-xorg-video-nv")
 
@@ -82,9 +80,9 @@ class Stop(Exception):
 
 
 class Change:
-    """The change of one host, by apt."""
+    """The change of one host, by its package manager."""
 
-    def __init__(self, task: Task, apt: Apt, users: t.Callable[[], t.Sequence[User]], get: Fetch) -> None:
+    def __init__(self, task: Task, apt: Manager, users: t.Callable[[], t.Sequence[User]], get: Fetch) -> None:
         self.task, self.apt, self.runner, self.users, self.get = task, apt, apt.runner, users, get
         self.asked: t.Tuple[str, ...] = ()
         #: Whether the packages are those of NVIDIA's repositories, where that is decided.
@@ -199,6 +197,7 @@ class Change:
             for path in known.files:
                 if os.path.lexists(path):
                     os.unlink(path)
+            self.apt.unpin()
             record.remove()
         return Outcome(True, "", {}, planned.lines())
 
@@ -216,7 +215,7 @@ class Change:
         packages = self.apt.installed()
         left = self.apt.interrupted(packages)
         if left and self.apt.scratch:
-            raise Stop(checks.interrupted(left))
+            raise Stop(checks.interrupted(left, self.apt.by_hand))
         if left:
             self.apt.repair()
             packages = self.apt.installed()
@@ -296,20 +295,13 @@ class Change:
             return []
         targets = self._targets()
         have = kernels.with_headers(self.runner)
-        exact = {kernel: f"linux-headers-{kernel}" for kernel in targets if kernel not in have}
-        # linux-image-amd64 or -generic brings each next kernel, which then needs its headers on the same day.
-        following = [
-            f"linux-headers-{match[1]}"
-            for match in (re.match(r"^linux-image-([a-z][\w-]*?)(?::\w+)?$", name) for name in before)
-            if match and "unsigned" not in match[1]
-        ]
-        if not targets:
-            following = ["linux-headers-" + ("generic" if self.task.system == "ubuntu" else self.task.arch)]
-        available = self.apt.versions([*exact.values(), *following])
-        lacking = {kernel: name for kernel, name in exact.items() if name not in available}
+        exact = {kernel: self.apt.headers(kernel) for kernel in targets if kernel not in have}
+        following = self.apt.following(before, targets, self.task.system, self.task.arch)
+        available = self.apt.versions(name.split("=")[0] for name in [*exact.values(), *following])
+        lacking = {kernel: name for kernel, name in exact.items() if not choose(name, available)}
         if lacking:
             raise Stop(checks.headers(lacking, have))
-        return [name for name in [*exact.values(), *following] if name in available]
+        return [name for name in [*exact.values(), *following] if choose(name, available)]
 
     def _judge_removals(self, removed: t.Mapping[str, str]) -> None:
         foreign = sorted(name for name in removed if not _OURS_TO_REMOVE.search(name))
@@ -319,17 +311,11 @@ class Change:
     # The change.
 
     def _pin(self, version: str, exact: t.Iterable[str]) -> None:
-        """Pin the driver's version, and where two sources carry it, the ``exact`` versions of the one that we took."""
-        ours = sorted({item for item in exact if upstream(item) == version})
-        every = self.apt.versions(self.asked).values()
-        rivals = {item for versions in every for item in versions if upstream(item) == version} - set(ours)
-        text = f"# {boot.COMMENT}: no package of the driver leaves its version.\n"
-        for number in ours if rivals else [f"{version}-*"]:
-            text += f"Package: {PINNED}\nPin: version {number}\nPin-Priority: 1001\n\n"
-        self.files.write(f"{self.apt.etc}/{PIN}", text[:-1])
+        """Pin the driver's version; ``exact``: the whole versions of what we took of it."""
+        self.apt.pin(version, {item for item in exact if upstream(item) == version}, self.asked, self.files)
 
     def _built(self, version: str, problem: str) -> t.Optional[Finding]:
-        """Why the change is not what was planned: None where all modules are there and apt is content."""
+        """Why the change is not what was planned: None where all modules are there and the packages too."""
         for kernel in self._targets():
             built = kernels.module(self.runner, kernel)
             if built is None and self.task.plan["build"] == "dkms" and not problem:
@@ -355,7 +341,7 @@ class Change:
         return kept, kernels.first_error(text)
 
     def _take_back(self, before: t.Mapping[str, Package]) -> None:
-        """Leave apt usable: what the change brought goes, what it replaced comes back."""
+        """Leave the packages whole: what the change brought goes, what it replaced comes back."""
         self.files.take_back()
         now = self.apt.installed()
         back = [f"{name}={package.version}" for name, package in before.items() if name not in now]
@@ -365,6 +351,7 @@ class Change:
                 back.append(f"{name}-")
             elif old is not None and old.version != package.version and _OURS_TO_REMOVE.search(name):
                 back.append(f"{name}={old.version}")
+        self.apt.take_back()
         if back:
             result = self.apt.change(back, purge=True)
             if result.problem:

@@ -5,18 +5,23 @@
 
 from __future__ import annotations
 
-import fnmatch
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import packages as checks
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import repository
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Apt, Package, PackageFailure, choose
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import (
+    Package,
+    PackageFailure,
+    choose,
+    fits,
+)
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.driver import Outcome, Stop
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.files import Files
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.manager import Manager
 
 
 def present(
-    part: str, names: t.Sequence[str], place: repository.Repository, apt: Apt, get: repository.Fetch
+    part: str, names: t.Sequence[str], place: repository.Repository, apt: Manager, get: repository.Fetch
 ) -> Outcome:
     """Install the packages, ``name`` or ``name=PATTERN``, and hold them.
 
@@ -27,7 +32,7 @@ def present(
         return Outcome(False, "", _found(names, before), [], [checks.library(part, _found(names, before))])
     left = apt.interrupted(before)
     if left and apt.scratch:
-        raise Stop(checks.interrupted(left))
+        raise Stop(checks.interrupted(left, apt.by_hand))
     if left:
         apt.repair()
     files = Files(apt.runner, remember=not apt.scratch)
@@ -49,7 +54,7 @@ def present(
         return Outcome(True, "", dict(item.split("=") for item in exact), planned.lines())
     problem = apt.problem(apt.change(exact))
     if problem:
-        raise PackageFailure(f"apt-get install {' '.join(exact)}: {problem}")
+        raise PackageFailure(f"{apt.name} install {' '.join(exact)}: {problem}")
     apt.hold([name.split("=")[0] for name in names])
     after = _found(names, apt.installed())
     return Outcome(True, "", after, planned.lines(), [checks.library(part, after)])
@@ -61,8 +66,7 @@ def _missing(names: t.Sequence[str], packages: t.Mapping[str, Package]) -> t.Lis
     for wanted in names:
         name, _equals, pattern = wanted.partition("=")
         package = _of(name, packages)
-        fits = package is not None and fnmatch.fnmatchcase(package.version, pattern or "*")
-        if package is None or not fits or not package.held or package.state != "installed":
+        if package is None or not fits(package.version, pattern) or not package.held or package.state != "installed":
             found.append(wanted)
     return found
 

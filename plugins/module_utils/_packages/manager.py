@@ -27,12 +27,13 @@ class Manager(t.Protocol):
     #: The program, and how a person finishes what it was stopped in.
     name: str
     by_hand: str
+    doubled: t.List[str]
 
     def installed(self) -> t.Dict[str, Package]: ...
 
     def update(self) -> None: ...
 
-    def versions(self, names: t.Iterable[str]) -> Versions: ...
+    def versions(self, names: t.Iterable[str], vendor: t.Optional[bool] = None, mirror: str = "") -> Versions: ...
 
     def others(self, names: t.Iterable[str]) -> Versions: ...
 
@@ -52,23 +53,31 @@ class Manager(t.Protocol):
 
     def problem(self, result: Result) -> str: ...
 
-    def pin(self, version: str, files: Files) -> None:
-        """Let no package of the driver come in another version, also one that is not installed yet."""
+    def spec(self, name: str) -> str:
+        """How a plan's package is asked for here, ``name`` or ``name=PATTERN``."""
+
+    def pin(self, version: str, exact: t.Collection[str], asked: t.Sequence[str], files: Files) -> None:
+        """Let no package of the driver come in another version, also one that is not installed yet.
+
+        ``exact``: the whole versions that were taken of it, ``asked``: the names that were asked for.
+        """
 
     def unpin(self) -> None:
         """The driver is gone: nothing holds its packages any more."""
 
     def take_back(self) -> None:
-        """What a change that failed switched on beside its packages is as before."""
+        """What a change that failed switched on beside its packages is as before with the next change."""
 
     def headers(self, kernel: str) -> str:
         """The package of a kernel's headers, ``name`` or ``name=version``."""
 
-    def following(self, packages: t.Mapping[str, Package], targets: t.Sequence[str]) -> t.List[str]:
+    def following(
+        self, packages: t.Mapping[str, Package], targets: t.Sequence[str], system: str, arch: str
+    ) -> t.List[str]:
         """Packages that bring the headers of each next kernel, ``name`` or ``name=version``."""
 
     def key_path(self, name: str) -> str:
         """Where the key of the repository of that name lies."""
 
-    def enter(self, name: str, url: str, key: str, files: Files, signed: t.Callable[[str], bool]) -> t.List[str]:
-        """Name the repository once. Gives what a user has beside it; ``signed`` tells whether a signature is there."""
+    def enter(self, name: str, url: str, key: str, files: Files, signed: t.Callable[[str], bool]) -> None:
+        """Name the repository once, with its key; ``signed`` tells whether there is a signature at an address."""
