@@ -101,6 +101,11 @@ reboot_required:
   description: Whether another module than the installed one is loaded, or none.
   type: bool
   returned: success
+users:
+  description: Whom a restart would end, processes on the GPUs, jobs of Slurm and sessions, where RV(reboot_required).
+  type: list
+  elements: str
+  returned: success
 findings:
   description: What was seen of packages and modules, as Findings.
   type: list
@@ -171,6 +176,7 @@ def main() -> None:
         version=outcome.version,
         packages=outcome.packages,
         reboot_required=reboot,
+        users=[str(user) for user in _ended()] if reboot else [],
         findings=_dated(outcome.findings),
         diff={"prepared": "".join(f"{line}\n" for line in outcome.change)},
     )
@@ -263,6 +269,12 @@ def _needs_reboot(runner: Runner, outcome: driver.Outcome) -> bool:
         return False
     outcome.findings.append(checks.reboot(loaded, outcome.version, nouveau))
     return True
+
+
+def _ended() -> t.List[busy.User]:
+    runner = Runner()
+    hostname = host_probe.probe(runner)["hostname"]
+    return busy.users() + busy.jobs(runner, hostname) + busy.sessions(runner)
 
 
 def _codename(runner: Runner) -> str:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who uses the GPUs right now: processes that hold a device node, and jobs of a scheduler."""
+"""Who uses the host right now: processes that hold a GPU, jobs of a scheduler, people who are logged in."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ SERVICES = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "nvidia-imex"
 STEPS = ("slurmstepd",)
 #: Seconds. squeue gives up on a controller that is gone after nine.
 SQUEUE_LIMIT = 20.0
+LOGINCTL_LIMIT = 10.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,40 @@ def jobs(runner: Runner, hostname: str) -> t.List[User]:
     if "Invalid node name" in result.err:
         return []  # a host that only asks, such as a login node
     return [User(0, "squeue", f"does not say which jobs run here: {result.problem}")]
+
+
+def sessions(runner: Runner) -> t.List[User]:
+    """Who is logged in, or left something running when they logged out: a restart ends it. Our own session is none.
+
+    A logind that does not answer counts as a session: who is there is then unknown.
+    """
+    if runner.which("loginctl") is None:
+        return []
+    listed = runner.run(["loginctl", "list-sessions", "--no-legend"], limit=LOGINCTL_LIMIT)
+    if listed.rc != 0:
+        return [User(0, "loginctl", f"does not say who is logged in: {listed.problem}")]
+    own = re.search(r"/session-(\w+)\.scope$", runner.read("/proc/self/cgroup") or "", re.MULTILINE)
+    ids = [line.split()[0] for line in listed.out.splitlines() if line.strip()]
+    ids = [name for name in ids if own is None or name != own[1]]
+    if not ids:
+        return []
+    fields = "Name,Leader,TTY,RemoteHost,Class,State"
+    shown = runner.run(["loginctl", "show-session", *ids, f"--property={fields}"], limit=LOGINCTL_LIMIT)
+    return parse_sessions(shown.out)
+
+
+def parse_sessions(text: str) -> t.List[User]:
+    """The people among the sessions of ``loginctl show-session``, whose blocks are parted by an empty line."""
+    found = []
+    for block in text.strip().split("\n\n"):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if values.get("Class") != "user":
+            continue  # a greeter, a manager of units, a timer's session
+        place = " ".join(filter(None, (values.get("TTY", ""), values.get("RemoteHost", "").replace("UNKNOWN", ""))))
+        gone = values.get("State") == "closing"
+        why = "logged out, and something of theirs runs" if gone else f"logged in{' at ' + place if place else ''}"
+        found.append(User(int(values.get("Leader") or 0), values.get("Name", "somebody"), why))
+    return found
 
 
 def _scheduled(folder: str) -> str:

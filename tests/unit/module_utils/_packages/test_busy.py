@@ -80,3 +80,76 @@ def test_what_slurm_says(tmp_path: Path, answer: str, expected: t.List[str]) -> 
 
 def test_no_slurm(tmp_path: Path) -> None:
     assert busy.jobs(Runner(str(tmp_path)), "n1") == []
+
+
+# Debian 12 (systemd 252): a unit with a PAM session, a login over SSH, one that was left with tmux, a console.
+SESSIONS = """Name=ops
+TTY=
+RemoteHost=
+Leader=1741
+Class=background
+State=active
+
+Name=ops
+TTY=pts/3
+RemoteHost=10.0.0.7
+Leader=1764
+Class=user
+State=active
+
+Name=alice
+TTY=
+RemoteHost=UNKNOWN
+Leader=0
+Class=user
+State=closing
+
+Name=root
+TTY=tty1
+RemoteHost=
+Leader=812
+Class=user
+State=online
+"""
+
+
+def loginctl(root: Path, script: str) -> Runner:
+    command = root / "usr/bin/loginctl"
+    command.parent.mkdir(parents=True)
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+    return Runner(str(root))
+
+
+def test_who_is_logged_in(tmp_path: Path) -> None:
+    (tmp_path / "said").write_text(SESSIONS)
+    runner = loginctl(
+        tmp_path,
+        'case $1 in list-sessions) printf "5 1000 ops\\n7 1000 ops\\n8 0 root\\n";;\n'
+        f'*) [ "$2 $3" = "5 8" ] || exit 9; cat {tmp_path}/said;; esac',
+    )
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("3:pids:/user.slice\n0::/user.slice/user-1000.slice/session-7.scope\n")
+    assert [str(user) for user in busy.sessions(runner)] == [
+        "ops (pid 1764, logged in at pts/3 10.0.0.7)",
+        "alice (logged out, and something of theirs runs)",
+        "root (pid 812, logged in at tty1)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("true", []),
+        (
+            "echo 'Failed to connect to bus: Connection refused' >&2; exit 1",
+            ["loginctl (does not say who is logged in: exit status 1: Failed to connect to bus: Connection refused)"],
+        ),
+    ],
+)
+def test_nobody_is_logged_in_or_nobody_says(tmp_path: Path, script: str, expected: t.List[str]) -> None:
+    assert [str(user) for user in busy.sessions(loginctl(tmp_path, script))] == expected
+
+
+def test_a_system_without_logind(tmp_path: Path) -> None:
+    assert busy.sessions(Runner(str(tmp_path))) == []
