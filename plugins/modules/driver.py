@@ -14,8 +14,8 @@ description:
   - Everything that can be judged before is judged before, and then nothing was changed. That is the owner of the
     driver, who computes on the GPUs, whether the sources have the version, the headers of the kernels, and which
     packages would go.
-  - Where a module does not build, the packages are taken back, apt stays usable, and the task fails with the compiler's
-    first error. It never starts the host again by itself.
+  - Where a module does not build, the packages are taken back, apt or dnf stays usable, and the task fails with the
+    compiler's first error. It never starts the host again by itself.
   - A driver that packages of the distribution or of NVIDIA did not bring is not touched. Where the plan keeps the
     driver, only one that this module installed itself is held again; any other is only looked at.
   - Package runs ask nothing, wait for the lock of another run, repair a run that broke off, and end in bounded time.
@@ -72,7 +72,8 @@ attributes:
   check_mode:
     support: full
     details:
-      - The prediction is apt's own, made from a copy of its settings with lists of its own in a temporary folder.
+      - The prediction is that of apt or dnf, made from a copy of its settings with lists of its own in a temporary
+        folder.
       - Whether a module will build cannot be predicted.
   diff_mode:
     support: full
@@ -125,8 +126,8 @@ from ansible.module_utils.urls import open_url
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import packages as checks
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import busy, driver, record, repository
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Apt, PackageFailure
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import busy, driver, record, repository, system
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import PackageFailure
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import host as host_probe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import image as image_probe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import libraries, owner
@@ -201,12 +202,13 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
         return driver.Outcome(), False
     if changes:
         _may_touch(seen, host, action, image)
-    apt = Apt(runner, given["lock_timeout"], given["timeout"], scratch)
-    if scratch:
-        apt.prepare_scratch()
+    if not changes and system.refusal(runner, host["os"]):
+        return driver.Outcome(version=seen["version"] or seen["library_version"]), False
+    limits = (given["lock_timeout"], given["timeout"])
+    manager = system.manager(runner, host["os"], limits, scratch, str(part.get("stream") or ""))
     task = driver.Task(
-        plan=part,
-        fabric=given["plan"].get("fabric_manager") or {},
+        plan=system.spoken(part, manager),
+        fabric=system.spoken(given["plan"].get("fabric_manager") or {}, manager),
         running=platform.uname().release,
         system=host["os"]["id"],
         codename=_codename(runner),
@@ -218,7 +220,7 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
     )
     # Of an image only what runs in it counts: its processes beside those of the machine that builds it, and no jobs.
     users = busy.of_image if image else lambda: busy.users() + busy.jobs(runner, host["hostname"])
-    change = driver.Change(task, apt, users, _fetch)
+    change = driver.Change(task, manager, users, _fetch)
     if action == "remove" and known is not None:
         return change.absent(known), False
     outcome = change.present() if action in driver.CHANGES else _kept(change, seen, known)
@@ -243,14 +245,10 @@ def _may_touch(seen: t.Mapping[str, t.Any], host: t.Mapping[str, t.Any], action:
         raise PackageFailure(
             f"a change of the driver ({action}) needs root, and this is user {os.geteuid()}: set become"
         )
-    if not os.path.exists("/usr/bin/apt-get"):
-        raise PackageFailure(f"a driver is changed through apt only so far, and {host['os']['name']} has none")
 
 
 def _kept(change: driver.Change, seen: t.Mapping[str, t.Any], known: t.Optional[record.Record]) -> driver.Outcome:
     version = seen["version"] or seen["library_version"]
-    if not os.path.exists("/usr/bin/apt-get"):
-        return driver.Outcome(version=version)
     outcome = change.kept(version, known if os.geteuid() == 0 else None)
     # The host works; it is the next start, or the next upgrade, that would take the driver away.
     outcome.findings = [

@@ -51,7 +51,9 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: The prediction is apt's own, made from a copy of its settings with lists of its own in a temporary folder.
+    details:
+      - The prediction is that of apt or dnf, made from a copy of its settings with lists of its own in a temporary
+        folder.
   diff_mode:
     support: full
 author:
@@ -87,9 +89,10 @@ from ansible.module_utils.urls import open_url
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import packages as checks
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import library, repository
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Apt, PackageFailure
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import library, repository, system
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import PackageFailure
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.driver import Outcome, Stop
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import host as host_probe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
 #: Bytes. No key is larger.
@@ -138,13 +141,11 @@ def _converge(given: t.Mapping[str, t.Any], scratch: str) -> Outcome:
         raise PackageFailure(f"the plan names no packages of {part} for this system")
     if os.geteuid() != 0:
         raise PackageFailure(f"packages of {part} need root, and this is user {os.geteuid()}: set become")
-    if not os.path.exists("/usr/bin/apt-get"):
-        raise PackageFailure(f"packages of {part} are installed through apt only so far, and this host has none")
     place = repository.of_plan(plan.get("repository") or {}, given["repository"])
-    apt = Apt(Runner(), given["lock_timeout"], given["timeout"], scratch)
-    if scratch:
-        apt.prepare_scratch()
-    return library.present(part, names, place, apt, _fetch)
+    runner = Runner()
+    limits = (given["lock_timeout"], given["timeout"])
+    manager = system.manager(runner, host_probe.probe(runner)["os"], limits, scratch)
+    return library.present(part, [manager.spec(name) for name in names], place, manager, _fetch)
 
 
 def _fetch(url: str) -> bytes:
