@@ -226,7 +226,12 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
     outcome = change.present() if action in driver.CHANGES else _kept(change, seen, known)
     if image or scratch or not (action in driver.CHANGES or known):
         return outcome, False
-    return outcome, _needs_reboot(runner, outcome)
+    reboot = _needs_reboot(runner, outcome)
+    unbuilt = [finding for finding in outcome.findings if finding.check == "dkms-not-built"]
+    if reboot and unbuilt:
+        # The host would come back without its GPUs.
+        raise driver.Stop(replace(unbuilt[0], state="fail"))
+    return outcome, reboot
 
 
 def _repository(given: t.Mapping[str, t.Any], part: t.Mapping[str, t.Any]) -> t.Optional[repository.Repository]:

@@ -26,6 +26,12 @@ class BuiltModule(t.Protocol):
     @property
     def built_for(self) -> str: ...
 
+    @property
+    def missing(self) -> t.Sequence[str]: ...
+
+    @property
+    def compilers(self) -> t.Sequence[str]: ...
+
 
 def _short(names: t.Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
@@ -108,16 +114,22 @@ def removes(names: t.Sequence[str]) -> Finding:
 
 
 def module(kernel: str, version: str, built: t.Optional[BuiltModule], log: str, error: str) -> Finding:
-    """The module of one kernel: there, of this version, and built for this kernel."""
+    """The module of one kernel: there and whole, of this version, built for this kernel and by its compiler."""
     expected = f"module nvidia {version} for kernel {kernel}"
-    if built is not None and built.version == version and built.built_for == kernel:
+    other = "" if built is None else _other_compiler(built.compilers)
+    right = built is not None and built.version == version and built.built_for == kernel
+    if built is not None and right and not built.missing and not other:
         return Finding("driver-module", "ok", found=expected, expected=expected, evidence={"path": built.path})
     if built is None:
         found = f"none was built{': ' + error if error else ''}"
     elif built.built_for != kernel:
         found = f"{built.path} is for kernel {built.built_for or 'unknown'}"
-    else:
+    elif built.version != version:
         found = f"{built.path} is version {built.version or 'unknown'}"
+    elif built.missing:
+        found = f"only a part was built, without {_short(built.missing)}{': ' + error if error else ''}"
+    else:
+        found = f"{built.path} was built by {other}"
     return Finding(
         "dkms-not-built",
         "fail",
@@ -130,6 +142,13 @@ def module(kernel: str, version: str, built: t.Optional[BuiltModule], log: str, 
     )
 
 
+def _other_compiler(compilers: t.Sequence[str]) -> str:
+    """``gcc 11.4.0, and the kernel by gcc 12.3.0`` where the two are of unlike majors."""
+    if len(compilers) < 2 or compilers[0].split(".", 1)[0] == compilers[1].split(".", 1)[0]:
+        return ""
+    return f"{compilers[0]}, and the kernel by {compilers[1]}"
+
+
 def boot_space(free: int, needed: int) -> Finding:
     """A half-written initramfs is a host that does not start."""
     return Finding(
@@ -138,7 +157,8 @@ def boot_space(free: int, needed: int) -> Finding:
         found=f"{free >> 20} MiB free in /boot",
         expected=f"{needed >> 20} MiB, for one more copy of the largest initramfs",
         action="fix configuration",
-        reason="remove kernels that are not needed (apt-get autoremove --purge, dnf remove --oldinstallonly); nothing was changed",
+        reason="remove kernels that are not needed (apt-get autoremove --purge, dnf remove --oldinstallonly);"
+        " nothing was changed",
     )
 
 

@@ -152,7 +152,12 @@ class Change:
         if lacking:
             return self._completed(known)
         if not self.apt.scratch:
-            return self._settle(version, Planned())
+            # A kernel that came since is the default of the next start.
+            grown = [kernel for kernel in self._targets() if self._by_dkms() and self._build(kernel)]
+            outcome = self._settle(version, Planned())
+            outcome.changed = outcome.changed or bool(grown)
+            outcome.change += [f"build the module for kernel {kernel}" for kernel in grown]
+            return outcome
         lines = [f"hold {item.name}" for item in driver_packages(self.apt.installed(), version) if not item.held]
         lines += [f"write {path}" for path in known.files if not os.path.lexists(path)]
         return Outcome(bool(lines), version, change=lines, findings=self.findings(version))
@@ -317,15 +322,23 @@ class Change:
     def _built(self, version: str, problem: str) -> t.Optional[Finding]:
         """Why the change is not what was planned: None where all modules are there and the packages too."""
         for kernel in self._targets():
-            built = kernels.module(self.runner, kernel)
-            if built is None and self.task.plan["build"] == "dkms" and not problem:
-                self.runner.run(["dkms", "autoinstall", "-k", kernel], limit=self.apt.limit)
-                built = kernels.module(self.runner, kernel)
-            finding = self._judged(kernel, version, built)
+            if self.task.plan["build"] == "dkms" and not problem:
+                self._build(kernel)
+            finding = self._judged(kernel, version, kernels.module(self.runner, kernel))
             # Where no compiler complained, it is the run of the packages that failed, and its own words say why.
             if finding.state == "fail" and (finding.evidence["error"] or not problem):
                 return finding
         return checks.package_run(problem) if problem else None
+
+    def _by_dkms(self) -> bool:
+        return any(name.startswith("nvidia") for name in self.runner.listdir(kernels.DKMS))
+
+    def _build(self, kernel: str) -> bool:
+        """Let DKMS make what it has not made for a kernel; whether there is a module now that was not there."""
+        if kernels.module(self.runner, kernel) is not None:
+            return False
+        self.runner.run(["dkms", "autoinstall", "-k", kernel], limit=self.apt.limit)
+        return kernels.module(self.runner, kernel) is not None
 
     def _judged(self, kernel: str, version: str, built: t.Optional[kernels.Module]) -> Finding:
         finding = checks.module(kernel, version, built, "", "")

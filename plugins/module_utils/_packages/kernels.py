@@ -38,11 +38,17 @@ class Build:
 
 @dataclass(frozen=True)
 class Module:
-    """The nvidia module on disk for one kernel. ``version`` and ``built_for`` are "" where the file does not say."""
+    """The nvidia module on disk for one kernel. ``version`` and ``built_for`` are "" where the file does not say.
+
+    ``missing``: the modules beside it that DKMS should have built and that are not there; ``compilers``: the one that
+    built it and the one that built the kernel, where both are known.
+    """
 
     path: str
     version: str
     built_for: str
+    missing: t.Tuple[str, ...] = ()
+    compilers: t.Tuple[str, ...] = ()
 
 
 def order(release: str) -> t.List[t.Tuple[int, t.Any]]:
@@ -119,7 +125,49 @@ def module(runner: Runner, kernel: str) -> t.Optional[Module]:
         return None
     said = runner.run(["modinfo", path], limit=30).out
     fields = dict(re.findall(r"^(version|vermagic):\s+(\S+)", said, re.MULTILINE))
-    return Module(path, fields.get("version", ""), fields.get("vermagic", ""))
+    source = libraries.dkms_source(runner, kernel)
+    lacking: t.Tuple[str, ...] = ()
+    compilers: t.Tuple[str, ...] = ()
+    if source is not None:
+        there = set(re.findall(r"([\w-]+)\.ko(?:\.\w+)?:", runner.read(f"{MODULES}/{kernel}/modules.dep") or ""))
+        names = dkms_names(runner.read(source) or "")
+        lacking = tuple(
+            name for name in names if name.replace("_", "-") not in {item.replace("_", "-") for item in there}
+        )
+        compilers = tuple(filter(None, (compiler_of(runner, path), kernel_compiler(runner, kernel))))
+    return Module(
+        path,
+        fields.get("version", ""),
+        fields.get("vermagic", ""),
+        lacking,
+        compilers if len(compilers) == 2 else (),
+    )
+
+
+def dkms_names(conf: str) -> t.List[str]:
+    """The modules of a ``dkms.conf`` under the names that they are installed by."""
+    package = re.search(r"^PACKAGE_NAME=\"?([\w-]+)", conf, re.MULTILINE)
+    lines = re.findall(r"^(BUILT|DEST)_MODULE_NAME\[(\d+)\]=\"?([^\"\s]+)", conf, re.MULTILINE)
+    names = {number: name for kind, number, name in lines if kind == "BUILT"}
+    names.update({number: name for kind, number, name in lines if kind == "DEST"})
+    told = [re.sub(r"\$\{?PACKAGE_NAME\}?", package[1] if package else "", name) for name in names.values()]
+    return [name for name in told if "$" not in name]
+
+
+def compiler_of(runner: Runner, path: str) -> str:
+    """``gcc 12.2.0`` of a module that is not compressed, from what the compiler left in it, else ""."""
+    match = re.search(rb"GCC: \([^)\0]*\) (\d+(?:\.\d+)+)", runner.read_bytes(path) or b"")
+    return f"gcc {match[1].decode()}" if match else ""
+
+
+def kernel_compiler(runner: Runner, kernel: str) -> str:
+    """``gcc 12.2.0`` that built a kernel, from its configuration, "" where it was another or is not said."""
+    for path in (f"/boot/config-{kernel}", f"{MODULES}/{kernel}/build/.config"):
+        text = runner.read(path) or ""
+        match = re.search(r'^CONFIG_CC_VERSION_TEXT="\S*gcc\S* \([^)]*\) (\d+(?:\.\d+)+)', text, re.MULTILINE)
+        if match:
+            return f"gcc {match[1]}"
+    return ""
 
 
 def build_log(runner: Runner, kernel: str) -> t.Tuple[str, str]:

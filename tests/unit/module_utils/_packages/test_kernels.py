@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import packages
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import kernels
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
@@ -117,3 +118,66 @@ def test_the_log_of_the_kernel_that_failed(tmp_path: Path) -> None:
     assert "pci_resize_resource" in text
     # It says nothing of another kernel.
     assert kernels.build_log(runner, "6.12.90+deb13-amd64") == ("", "")
+
+
+KERNEL = "6.1.0-50-amd64"
+# As of Debian's nvidia-open-kernel-dkms 535.261.03, and of NVIDIA's own packages.
+DEBIAN_CONF = """PACKAGE_NAME="nvidia-current-open"
+PACKAGE_VERSION="535.261.03"
+BUILT_MODULE_NAME[0]="nvidia"
+DEST_MODULE_NAME[0]="$PACKAGE_NAME"
+DEST_MODULE_LOCATION[0]="/updates/dkms"
+BUILT_MODULE_NAME[3]="nvidia-uvm"
+DEST_MODULE_NAME[3]="$PACKAGE_NAME-uvm"
+"""
+NVIDIA_CONF = 'PACKAGE_NAME="nvidia"\nBUILT_MODULE_NAME[0]="nvidia"\nBUILT_MODULE_NAME[1]="${name}"\n'
+
+
+@pytest.mark.parametrize(
+    ("conf", "names"),
+    [(DEBIAN_CONF, ["nvidia-current-open", "nvidia-current-open-uvm"]), (NVIDIA_CONF, ["nvidia"]), ("", [])],
+)
+def test_the_modules_that_dkms_builds(conf: str, names: t.List[str]) -> None:
+    assert kernels.dkms_names(conf) == names
+
+
+@pytest.mark.parametrize(
+    ("modinfo", "modules", "compiler", "words"),
+    [
+        (f"version: 535.261.03\nvermagic: {KERNEL} SMP", ["", "-uvm"], "12.2.0", None),
+        # The distribution rebuilt its compiler: the same major.
+        (f"version: 535.261.03\nvermagic: {KERNEL} SMP", ["", "-uvm"], "12.3.0", None),
+        (f"version: 535.261.03\nvermagic: {KERNEL} SMP", [""], "12.2.0", "without nvidia-current-open-uvm"),
+        (
+            f"version: 535.261.03\nvermagic: {KERNEL} SMP",
+            ["", "-uvm"],
+            "11.4.0",
+            "built by gcc 11.4.0, and the kernel by gcc 12.2.0",
+        ),
+        ("version: 535.261.03\nvermagic: 6.1.0-9-amd64 SMP", ["", "-uvm"], "12.2.0", "is for kernel 6.1.0-9-amd64"),
+        (f"version: 535.247.01\nvermagic: {KERNEL} SMP", ["", "-uvm"], "12.2.0", "is version 535.247.01"),
+        ("", [], "", "none was built"),
+    ],
+)
+def test_a_module_that_a_restart_would_not_load(
+    tmp_path: Path, modinfo: str, modules: t.List[str], compiler: str, words: t.Optional[str]
+) -> None:
+    runner = layout(tmp_path, [KERNEL], [KERNEL])
+    (tmp_path / f"boot/config-{KERNEL}").write_text('CONFIG_CC_VERSION_TEXT="gcc-12 (Debian 12.2.0-14) 12.2.0"\n')
+    folder = tmp_path / f"lib/modules/{KERNEL}/updates/dkms"
+    folder.mkdir(parents=True)
+    names = [f"nvidia-current-open{part}.ko" for part in modules]
+    for name in names:
+        (folder / name).write_bytes(f"\x7fELF\0GCC: (Debian) {compiler}\0".encode())
+    (tmp_path / f"lib/modules/{KERNEL}/modules.dep").write_text("".join(f"updates/dkms/{name}:\n" for name in names))
+    source = tmp_path / "usr/src/nvidia-current-open-535.261.03"
+    source.mkdir(parents=True)
+    (source / "dkms.conf").write_text(DEBIAN_CONF)
+    (tmp_path / f"var/lib/dkms/nvidia-current-open/535.261.03/{KERNEL}").mkdir(parents=True)
+    command = tmp_path / "usr/bin/modinfo"
+    command.parent.mkdir(parents=True)
+    command.write_text(f"#!/bin/sh\nprintf '%b\\n' '{modinfo}'\n".replace("\\n", "\\n"))
+    command.chmod(0o755)
+    found = packages.module(KERNEL, "535.261.03", kernels.module(runner, KERNEL), "", "")
+    assert (found.check, found.state) == (("driver-module", "ok") if words is None else ("dkms-not-built", "fail"))
+    assert words is None or words in found.found
