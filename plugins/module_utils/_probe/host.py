@@ -10,6 +10,7 @@ import re
 import sys
 import typing as t
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import mok
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
 SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
@@ -43,12 +44,14 @@ def probe(runner: Runner) -> t.Dict[str, t.Any]:
         "boot_id": runner.read("/proc/sys/kernel/random/boot_id"),
         "os": parse_os_release(runner.read("/etc/os-release") or runner.read("/usr/lib/os-release") or ""),
         "kernel": kernel,
+        "command_line": runner.read("/proc/cmdline"),
         "arch": os.uname().machine,
         "glibc": _glibc(),
         "python": ".".join(str(part) for part in sys.version_info[:3]),
         "compiler": parse_compiler(runner.read("/proc/version") or ""),
         "virtualization": detect_virtualization(runner, kernel, dxg),
         "secure_boot": _secure_boot(runner),
+        "mok": mok.probe(runner),
         "dxg": dxg,
     }
 
@@ -86,7 +89,7 @@ def detect_virtualization(runner: Runner, kernel: str, dxg: bool) -> str:
     """``none``, or what the machine runs in by the names of systemd-detect-virt: the container before the machine."""
     if dxg or "microsoft" in kernel.lower():
         return "wsl"
-    return _container(runner) or _machine(runner)
+    return _container(runner) or machine(runner)
 
 
 def _container(runner: Runner) -> t.Optional[str]:
@@ -104,7 +107,8 @@ def _container(runner: Runner) -> t.Optional[str]:
     return "kubernetes" if "KUBERNETES_SERVICE_HOST" in runner.env else None
 
 
-def _machine(runner: Runner) -> str:
+def machine(runner: Runner) -> str:
+    """``none``, or the virtual machine that this is, also from within a container."""
     vendor = runner.read("/sys/class/dmi/id/sys_vendor") or ""
     product = runner.read("/sys/class/dmi/id/product_name") or ""
     bare = product.endswith(".metal") or ".metal-" in product
@@ -142,11 +146,13 @@ UNKNOWN: t.Dict[str, t.Any] = {
     "boot_id": None,
     "os": parse_os_release(""),
     "kernel": "",
+    "command_line": None,
     "arch": "",
     "glibc": None,
     "python": "",
     "compiler": None,
     "virtualization": "unknown",
     "secure_boot": "unknown",
+    "mok": None,
     "dxg": False,
 }
