@@ -25,6 +25,9 @@ PACKAGES: t.Dict[str, t.Tuple[str, ...]] = {
     "gcc": ("gcc", "libc6-dev"),
     "ssh": ("openssh-client",),
     "git": ("git",),
+    "openssl": ("openssl",),
+    "ipmitool": ("ipmitool",),
+    "ipmi_sim": ("openipmi",),
 }
 CONTAINER_COMMANDS = ("podman", "debootstrap", "ssh")
 #: The order of the folders below tests/; those that are not named come between.

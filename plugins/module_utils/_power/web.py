@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import socket
@@ -58,13 +59,20 @@ class Web:
             return within(limit, lambda: self._get(path, limit))
         except Trouble as trouble:
             if trouble.state == "silent":
-                self.close()
+                self._abandon()
             if trouble.state == "refused":
                 self._refused = str(trouble)
             raise
 
+    def _abandon(self) -> None:
+        """Cut the connection under a read that waits; to close it would wait for that read."""
+        connection, self._connection = self._connection, None
+        if connection is not None and connection.sock is not None:
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
-        """End the connection, also under a read that waits."""
+        """End the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -115,12 +123,19 @@ class Web:
         except ValueError:
             raise Trouble("malformed", f"{path!r} is no path") from None
 
+    def _context(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self._bmc.ca_file or None)
+        except OSError as error:  # also what is no certificate
+            raise Trouble("untrusted", f"{self._bmc.ca_file} holds no authorities: {text(error)}") from None
+        if not self._bmc.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
     def _once(self, path: str, headers: t.Dict[str, str], limit: float) -> t.Tuple[int, http.client.HTTPMessage, bytes]:
         if self._connection is None:
-            context = ssl.create_default_context(cafile=self._bmc.ca_file or None)
-            if not self._bmc.verify:
-                context.check_hostname = False
-                context.verify_mode = ssl.CERT_NONE
+            context = self._context()
             self._connection = http.client.HTTPSConnection(
                 self._bmc.host, self._bmc.port, timeout=limit, context=context
             )
@@ -139,8 +154,6 @@ class Web:
 def _trouble(error: Exception) -> Trouble:
     if isinstance(error, ssl.SSLCertVerificationError):
         return Trouble("untrusted", f"its certificate is not trusted: {error.verify_message}")
-    if isinstance(error, FileNotFoundError):
-        return Trouble("untrusted", f"the file of certificate authorities cannot be read: {error}")
     if isinstance(error, ssl.SSLError):
         return Trouble("malformed", f"no TLS could be agreed on: {text(error.reason or error)}")
     if isinstance(error, http.client.HTTPException):
