@@ -107,7 +107,7 @@ def test_when_it_stops(states, batch, most, stops):
         ({"state": "done", "wish": "old"}, {}, False, {"state": "waiting"}),
         ({"state": "done", "wish": "w"}, {}, True, {"state": "waiting"}),
         # Who is out is never forgotten.
-        ({"state": "failed", "step": "proving", "note": ""}, {}, True, {"state": "failed", "step": "proving", "note": ""}),
+        ({"state": "failed", "step": "proving"}, {}, True, {"state": "failed", "step": "proving"}),
         ({"state": "changing", "step": "draining"}, {}, True, {"state": "changing", "step": "draining"}),
         ({"state": "changing", "step": "changing"}, {"n1": "gone"}, False,
          {"state": "failed", "step": "changing", "note": "gone"}),
