@@ -30,10 +30,8 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         variables = task_vars or {}
         arguments = dict(self._task.args)
-        if arguments.get("state") == "compared" and not arguments.get("python"):
-            answer = self._ask_gate(str(arguments.get("directory") or SYSTEM_DIR))
-            if answer is not None:
-                return answer
+        if arguments.get("state") == "compared":
+            return self._compare(arguments, variables)
         if arguments.get("state") == "recorded" and arguments.get("findings") is None:
             found = collect.host_findings(
                 variables,
@@ -42,8 +40,32 @@ class ActionModule(ActionBase):
                 planned=collect.planned_of(str(variables["inventory_hostname"]), [variables]),
             )
             arguments["findings"] = [finding.to_dict() for finding in found]
-        result = self._execute_module(module_name=MODULE, module_args=arguments, tmp=tmp, task_vars=variables)
+        return self._module(arguments, variables)
+
+    def _module(self, arguments: t.Mapping[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        result = self._execute_module(module_name=MODULE, module_args=dict(arguments), task_vars=variables)
         return {**result, "through": "module"}
+
+    def _compare(self, arguments: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Accept, look, acknowledge: the happy path, where nobody accepts anything, is one command on the host."""
+        steps = []
+        if arguments.get("accept"):
+            steps.append(self._module({**arguments, "state": "accepted"}, variables))
+            if steps[-1].get("failed"):
+                return steps[-1]
+        looked = None
+        # A predicted acceptance is in no file that a gate could read.
+        predicted = bool(steps) and self._task.check_mode and steps[-1].get("changed")
+        if not arguments.get("python") and not predicted:
+            looked = self._ask_gate(str(arguments.get("directory") or SYSTEM_DIR))
+        steps.append(steps[-1] if predicted else looked or self._module(arguments, variables))
+        if arguments.get("acknowledge") and not steps[-1].get("failed"):
+            given = {**arguments, "state": "acknowledged", "findings": steps[-1].get("findings")}
+            steps.append(self._module(given, variables))
+        diffs = [step["diff"] for step in steps if step.get("diff")]
+        changed = any(step.get("changed") for step in steps)
+        through = steps[-2 if arguments.get("acknowledge") and len(steps) > 1 else -1]["through"]
+        return {**steps[-1], "changed": changed, "through": through, **({"diff": diffs} if diffs else {})}
 
     def _ask_gate(self, directory: str) -> dict[str, t.Any] | None:
         """The findings of a fresh look by the host's gate; None where there is none of this code for this folder."""

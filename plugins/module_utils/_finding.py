@@ -136,8 +136,16 @@ def stamp(findings: t.Iterable[Finding], observed_at: str) -> t.List[Finding]:
 
 
 def apply_policy(findings: t.Iterable[Finding], policy: t.Mapping[str, str]) -> t.List[Finding]:
-    """The same findings under the user's policy, a mapping of check to ``block`` or ``report``."""
-    return [replace(finding, policy=policy.get(finding.check, finding.policy)) for finding in findings]
+    """The same findings under the user's policy, a mapping of check to ``block`` or ``report``.
+
+    An acknowledgement is about one finding of one host, and goes before it.
+    """
+    return [
+        finding
+        if "acknowledged" in finding.evidence
+        else replace(finding, policy=policy.get(finding.check, finding.policy))
+        for finding in findings
+    ]
 
 
 def fold(findings: t.Iterable[Finding]) -> str:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import stat
@@ -18,6 +20,8 @@ SYSTEM_DIR = "/etc/gpufleet"
 RUN_DIR = "/run/gpufleet"
 EXPECTED = "expected.json"
 EXPECTED_SCHEMA = 1
+#: What a proof on the host itself found wrong; it stands until a proof succeeds.
+FAILED = "failed-proof.json"
 #: Bytes, far above what is recorded of the largest host.
 READ_LIMIT = 16 << 20
 
@@ -46,15 +50,43 @@ class StateError(Exception):
     """A state file that is there and cannot be used; the text says where, why and what to do."""
 
 
-def read_expected(directory: str) -> t.Optional[t.Dict[str, t.Any]]:
-    """The content of ``expected.json``, None where there is none.
+def digest(content: t.Mapping[str, t.Any]) -> str:
+    """What tells whether a file of ours is as it was written: a digest of all its parts but the digest itself.
 
-    Raises StateError where it cannot be read, is not of our form, or was
-    written by a newer version: such a file is never taken for "no baseline".
+    It finds a change by hand, which is a change that nobody reviewed. Root can write what root likes.
+    """
+    rest = {key: value for key, value in content.items() if key not in ("digest", "edited")}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def untrusted(path: str) -> str:
+    """Why root must not believe this file, "" where root alone can change it: the file and every folder above it."""
+    place = os.path.realpath(path)
+    while True:
+        found = os.stat(place)
+        # A sticky folder lets nobody replace what is another's.
+        shared = found.st_mode & 0o022 and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX)
+        if found.st_uid != 0 or shared:
+            return f"{place} can be changed by others than root (owner {found.st_uid}, mode {found.st_mode & 0o7777:o})"
+        above = os.path.dirname(place)
+        if above == place:
+            return ""
+        place = above
+
+
+def read_expected(directory: str) -> t.Optional[t.Dict[str, t.Any]]:
+    """The content of ``expected.json``, None where there is none; with ``edited`` where it is not as it was written.
+
+    Raises StateError where it cannot be read, is not of our form, was written
+    by a newer version, or, read by root, can be changed by another user: such
+    a file is never taken for "no baseline".
     """
     path = os.path.join(directory, EXPECTED)
     try:
         found = os.stat(path)
+        others = untrusted(path) if os.geteuid() == 0 else ""
+        if others:
+            raise StateError(_unusable(path, others))
         if not stat.S_ISREG(found.st_mode) or found.st_size > READ_LIMIT:
             raise StateError(_unusable(path, "it is no file of ours"))
         with open(path, encoding="utf-8") as stream:
@@ -71,7 +103,28 @@ def read_expected(directory: str) -> t.Optional[t.Dict[str, t.Any]]:
         )
     if not _of_our_form(data):
         raise StateError(_unusable(path, "its baseline is not of the form that is recorded"))
-    return t.cast("t.Dict[str, t.Any]", data)
+    return {**data, "edited": True} if data.get("digest") != digest(data) else t.cast("t.Dict[str, t.Any]", data)
+
+
+def write_expected(directory: str, content: t.Mapping[str, t.Any]) -> None:
+    """Write ``expected.json``, and keep the one before. Raises OSError; then the old one stays."""
+    path = os.path.join(directory, EXPECTED)
+    signed = {key: value for key, value in content.items() if key != "edited"}
+    text = json.dumps({**signed, "digest": digest(signed)}, indent=2, sort_keys=True) + "\n"
+    try:
+        with open(path, "rb") as stream:
+            before = stream.read(READ_LIMIT)
+    except FileNotFoundError:
+        before = b""
+    if before:
+        write_atomic(path + ".previous", before)
+    write_atomic(path, text)
+
+
+def forget_failed(directory: str) -> None:
+    """A proof succeeded: what one of before found wrong stands no more. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(directory, FAILED))
 
 
 def _of_our_form(data: t.Mapping[str, t.Any]) -> bool:

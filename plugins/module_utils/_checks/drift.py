@@ -1,15 +1,19 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Is a host still what was proved? The baseline of a proof, and the comparison with it."""
+"""Is a host still what was proved? Its baseline against the one of today, one Finding a difference."""
 
 from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, Subject
-
-Facts = t.Mapping[str, t.Any]
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks.baseline import (
+    GPU_VALUES,
+    HOST_VALUES,
+    Compared,
+    Facts,
+)
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import HOST, Finding, Subject
 
 NEVER_PROVED = Finding(
     "never-proved",
@@ -31,79 +35,15 @@ def unreadable(why: str) -> Finding:
     )
 
 
-class Compared(t.NamedTuple):
-    """One value that must stay what was proved."""
-
-    check: str
-    part: str  # of the baseline
-    key: str
-    state: str  # of the Finding where it differs
-    policy: str
-    action: str
-
-
-#: Everything that is compared one value at a time, and how much a difference weighs.
-#: A kernel or an operating system newer than proved asks for a proof on the next idle
-#: slot and wakes nobody; a driver, a library or an environment that is not the proved
-#: one makes the proof void.
-COMPARED = (
-    Compared("drift-accelerator", "", "accelerator", "fail", "block", "drain and inspect"),
-    Compared("drift-os", "host", "os", "warn", "report", "none"),
-    Compared("drift-kernel", "host", "kernel", "warn", "report", "none"),
-    Compared("drift-glibc", "host", "glibc", "warn", "report", "none"),
-    Compared("drift-driver", "driver", "version", "fail", "block", "fix configuration"),
-    Compared("drift-driver-library", "driver", "library_version", "fail", "block", "fix configuration"),
-    Compared("drift-driver-module", "driver", "kernel_module", "fail", "block", "fix configuration"),
-    Compared("drift-driver-owner", "driver", "owner", "warn", "report", "none"),
-    Compared("drift-python", "environment", "python", "fail", "block", "fix configuration"),
-    Compared("drift-python", "environment", "python_version", "fail", "block", "fix configuration"),
-    Compared("drift-torch", "environment", "torch_version", "fail", "block", "fix configuration"),
-    Compared("drift-torch", "environment", "torch_cuda", "fail", "block", "fix configuration"),
-)
-
-
-def baseline(accelerator: str, observed: Facts, environment: Facts, proof: Facts) -> t.Dict[str, t.Any]:
-    """What is written into ``expected.json`` after a proof.
-
-    ``observed``: an Observation; ``environment``: as _probe.environment gives it; ``proof``: of gpu_matmul.
-    Rates are TFLOPS by device and shape.
-    """
-    host = observed.get("host", {})
-    system = host.get("os", {})
-    driver = observed.get("driver", {})
-    return {
-        "accelerator": accelerator,
-        "host": {
-            "os": f"{system.get('id')} {system.get('version')}",
-            "kernel": host.get("kernel"),
-            "arch": host.get("arch"),
-            "glibc": host.get("glibc"),
-        },
-        "driver": {key: driver.get(key) for key in ("owner", "version", "library_version", "kernel_module")},
-        "gpus": sorted(
-            (
-                {key: gpu.get(key) for key in ("uuid", "serial", "name", "vbios", "pci_address")}
-                for gpu in observed.get("gpus", [])
-            ),
-            key=lambda gpu: str(gpu["pci_address"]),
-        ),
-        "environment": {
-            **{key: environment.get(key) for key in ("python", "python_version", "torch_version")},
-            # A build without CUDA has none, which is not "could not be told".
-            "torch_cuda": environment.get("torch_cuda") or ("" if environment.get("torch_version") else None),
-            "packages": environment.get("packages", {}),
-        },
-        "rates": [
-            {"device": device.get("key"), **rate}
-            for device in proof.get("devices", [])
-            for rate in device.get("rates", [])
-        ],
-    }
-
-
-def same_identity(one: Facts, other: Facts) -> bool:
-    """Whether two baselines are of the same host in the same state; measured rates vary and do not count."""
-    return {**one, "rates": None} == {**other, "rates": None}
+def edited() -> Finding:
+    """``expected.json`` is not as it was written: what it says was proved may never have been."""
+    return Finding(
+        "expected-edited",
+        "unknown",
+        found="expected.json was changed by hand since it was written",
+        expected="the record of a proof, or a change that drift_accept names; site.yml proves and records anew",
+        action="fix configuration",
+    )
 
 
 def compare(expected: t.Optional[Facts], now: Facts, environment: Facts) -> t.List[Finding]:
@@ -111,42 +51,53 @@ def compare(expected: t.Optional[Facts], now: Facts, environment: Facts) -> t.Li
     if expected is None:
         return [NEVER_PROVED]
     then = expected["baseline"]
-    found = [finding for row in COMPARED for finding in _compare_value(row, then, now)]
+    found = [edited()] if expected.get("edited") else []
+    subject = Subject("environment", str(then.get("environment", {}).get("python") or ""))
+    for row in HOST_VALUES:
+        before, today = (side.get(row.part, {}) if row.part else side for side in (then, now))
+        if row.key in before:  # a record of before this value was compared says nothing of it
+            found += _value(row, before[row.key], today.get(row.key), subject if row.part == "environment" else HOST)
     found += _compare_gpus(then.get("gpus", []), now.get("gpus", []))
     found += _compare_packages(then["environment"], environment)
     found += _environment_whole(environment)
+    due = [finding.id for finding in found if finding.evidence.get("proof")]
+    if due:
+        found.append(_proof_due(due))
     if not any(finding.policy == "block" for finding in found):
         looked = f"{environment.get('files', 0)} files of {len(environment.get('packages', {}))} packages by size"
         found.append(Finding("drift", "ok", found=f"as proved on {expected['written_at']}; {looked}"))
     return found
 
 
-def _compare_value(row: Compared, then: Facts, now: Facts) -> t.List[Finding]:
-    before, today = _value(then, row), _value(now, row)
-    if before == today:
-        return []
-    state = "unknown" if today is None and row.state == "fail" else row.state
-    subject = (
-        Subject("environment", str(then.get("environment", {}).get("python") or ""))
-        if (row.part == "environment")
-        else Subject("host")
+def _proof_due(because: t.Sequence[str]) -> Finding:
+    return Finding(
+        "proof-due",
+        "warn",
+        found=f"not proved as it is now: {_few(because)}",
+        expected="a proof on the next idle slot: site.yml, or gpufleet-gate --prove on the host",
+        policy="report",
+        evidence={"because": list(because)},
     )
+
+
+def _value(row: Compared, before: t.Any, today: t.Any, subject: Subject) -> t.List[Finding]:
+    if before == today or (row.less and today is not None and today > before):
+        return []
+    evidence: t.Dict[str, t.Any] = {"proved": before, "now": today}
+    if row.proof:
+        evidence["proof"] = True
     return [
         Finding(
             row.check,
-            state,
+            "unknown" if today is None and row.state == "fail" else row.state,
             subject,
             found=f"{row.key} {_text(today)}",
             expected=f"{_text(before)}, as proved",
             action=row.action,
             policy=row.policy,
+            evidence=evidence,
         )
     ]
-
-
-def _value(side: Facts, row: Compared) -> t.Any:
-    part = side.get(row.part, {}) if row.part else side
-    return part.get(row.key)
 
 
 def _text(value: t.Any) -> str:
@@ -160,7 +111,7 @@ def _compare_gpus(then: t.Sequence[Facts], now: t.Sequence[Facts]) -> t.List[Fin
     new = [gpu for uuid, gpu in today.items() if uuid not in before]
     found = []
     for gpu in gone:
-        swap = next((other for other in new if other.get("name") == gpu.get("name")), None)
+        swap = swapped_for(gpu, new)
         if swap is not None:
             new.remove(swap)
             found.append(
@@ -169,8 +120,9 @@ def _compare_gpus(then: t.Sequence[Facts], now: t.Sequence[Facts]) -> t.List[Fin
                     "warn",
                     Subject("gpu", str(swap.get("uuid"))),
                     found=f"{swap.get('name')} {swap.get('uuid')} at {swap.get('pci_address')}",
-                    expected=f"{gpu.get('uuid')}, as proved; prove the new one with verify.yml",
+                    expected=f"{gpu.get('uuid')}, as proved",
                     policy="report",
+                    evidence={"proof": True, "proved": gpu.get("uuid"), "now": swap.get("uuid")},
                 )
             )
         else:
@@ -190,25 +142,25 @@ def _compare_gpus(then: t.Sequence[Facts], now: t.Sequence[Facts]) -> t.List[Fin
             "warn",
             Subject("gpu", str(gpu.get("uuid"))),
             found=f"{gpu.get('name')} at {gpu.get('pci_address')} was never proved",
-            expected="the proved GPUs; prove it with verify.yml",
+            expected="the proved GPUs",
             policy="report",
+            evidence={"proof": True},
         )
         for gpu in new
     ]
     for uuid, gpu in before.items():
-        other = today.get(uuid)
-        if other is not None and other.get("vbios") != gpu.get("vbios"):
-            found.append(
-                Finding(
-                    "drift-vbios",
-                    "warn",
-                    Subject("gpu", str(uuid)),
-                    found=f"VBIOS {_text(other.get('vbios'))}",
-                    expected=f"{_text(gpu.get('vbios'))}, as proved",
-                    policy="report",
-                )
-            )
+        if uuid in today:
+            for row in GPU_VALUES:
+                if gpu.get(row.key) is not None:  # what the driver did not tell then is no loss now
+                    found += _value(row, gpu[row.key], today[uuid].get(row.key), Subject("gpu", str(uuid)))
     return found
+
+
+def swapped_for(gone: Facts, new: t.Sequence[Facts]) -> t.Optional[Facts]:
+    """Which of the new GPUs stands for the one that is gone: one of its kind, in its slot where there is one."""
+    alike = [gpu for gpu in new if gpu.get("name") == gone.get("name")]
+    in_place = [gpu for gpu in alike if gpu.get("pci_address") == gone.get("pci_address")]
+    return next(iter(in_place + alike), None)
 
 
 def _compare_packages(then: Facts, environment: Facts) -> t.List[Finding]:
@@ -246,7 +198,7 @@ def _environment_whole(environment: Facts) -> t.List[Finding]:
         return [
             Finding(
                 "environment-whole",
-                "fail",
+                "unknown" if environment.get("denied") else "fail",
                 subject,
                 found=str(environment["error"]),
                 expected="an interpreter that has torch",

@@ -5,47 +5,64 @@
 
 from __future__ import annotations
 
+import time
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding, _state
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accelerator, drift, driver, registry
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import verdict
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.environment import environment
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import acknowledge, record, remembered, verdict
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
-Expected = t.Optional[t.Dict[str, t.Any]]
+Facts = t.Dict[str, t.Any]
 
 
-def look(runner: Runner, directory: str) -> t.List[Finding]:
-    """The Findings of this host under the policy that was recorded with its proof."""
+class Seen(t.NamedTuple):
+    """One look: the Findings, and the facts that they are of. ``expected`` is None where the host was never proved."""
+
+    findings: t.List[Finding]
+    failed: t.List[Finding]
+    expected: t.Optional[Facts]
+    observed: Facts
+    environment: Facts
+
+
+def look(runner: Runner, directory: str) -> Seen:
+    """This host under the policy that was recorded with its proof, acknowledged where somebody answers for it."""
     observed = observe(runner)
-    found: t.List[Finding] = []
-    expected: Expected = None
+    expected: t.Optional[Facts] = None
+    held: Facts = {}
     try:
         expected = _state.read_expected(directory)
     except _state.StateError as error:
         observed["errors"]["expected"] = str(error)
-        found.append(drift.unreadable(str(error)))
+        found = [drift.unreadable(str(error))]
     else:
-        found += _drift(runner, expected, observed)
+        if expected is None:
+            found = [drift.NEVER_PROVED]
+        else:
+            held = remembered.environment(runner, str(expected["baseline"]["environment"].get("python")))
+            found = record.compared(expected, observed, held)
     policy = (expected or {}).get("policy") or {}
     stated = accelerator.Policy(
         accelerator=policy.get("accelerator") or accelerator.CUDA,
         gpus_expected=policy.get("gpus_expected"),
         baseline_gpus=len(expected["baseline"]["gpus"]) if expected else None,
     )
-    found += [*accelerator.decide(observed, stated).findings, *driver.check(observed), *registry.judge(observed)]
-    return _finding.apply_policy(_finding.stamp(found, observed["observed_at"]), policy.get("checks") or {})
-
-
-def _drift(runner: Runner, expected: Expected, observed: t.Mapping[str, t.Any]) -> t.List[Finding]:
-    if expected is None:
-        return [drift.NEVER_PROVED]
-    then = expected["baseline"]
-    held = environment(runner, str(then["environment"].get("python")))
-    return drift.compare(expected, drift.baseline(then["accelerator"], observed, held, {}), held)
+    failed = record.failed(directory)
+    found += [
+        *failed,
+        *accelerator.decide(observed, stated).findings,
+        *driver.check(observed),
+        *registry.judge(observed),
+    ]
+    found = _finding.apply_policy(_finding.stamp(found, observed["observed_at"]), policy.get("checks") or {})
+    try:
+        found = acknowledge.apply(found, acknowledge.read(directory), time.time())
+    except _state.StateError as error:
+        found.append(acknowledge.unreadable(str(error)))
+    return Seen(found, failed, expected, observed, held)
 
 
 def judged(findings: t.Sequence[Finding], at: verdict.Now, valid_for: int) -> verdict.Verdict:

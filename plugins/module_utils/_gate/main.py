@@ -14,15 +14,18 @@ import typing as t
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import verdict
 
 RUN_DIR = "/run/gpufleet"
-#: Seconds until an answer: of a reading, of a look.
+#: Seconds until an answer: of a reading, of a look, of a proof.
 READ_LIMIT = 2
 LOOK_LIMIT = 20
+#: A proof's own limits end it before: torch's import, the products, all devices together.
+PROVE_LIMIT = 900
 USAGE = """usage: gpufleet-gate [--fresh | --prove] [--json]
 
 Says whether this host is ready to train: 0 ready, 1 not ready, 2 could not tell.
 Without an option it reads the last verdict of gpufleet-gate.timer and looks at nothing.
 
   --fresh   look again, now (as root, this becomes the verdict)
+  --prove   look, then compute on every device, as verify.yml does, and record what was proved (root)
   --json    the verdict as JSON
 """
 #: This gate is not the one that is asked for.
@@ -31,6 +34,10 @@ ANOTHER = 3
 
 def main(argv: t.Sequence[str], installed: t.Mapping[str, t.Any]) -> int:
     """The exit status. ``installed``: what this gate was built with (archive.py)."""
+    if argv and not argv[0].startswith("-"):
+        from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import commands
+
+        return commands.run(argv, RUN_DIR)
     options = set(argv)
     if options & {"-h", "--help"}:
         sys.stdout.write(USAGE)
@@ -38,13 +45,17 @@ def main(argv: t.Sequence[str], installed: t.Mapping[str, t.Any]) -> int:
     # For drift.yml: whether this is the gate of that collection, for that folder, run as root.
     wanted = [option[len("--only=") :] for option in options if option.startswith("--only=")]
     options -= {f"--only={value}" for value in wanted}
-    if options - {"--fresh", "--json"}:
-        sys.stderr.write(f"gpufleet-gate: {' '.join(sorted(options - {'--fresh', '--json'}))} is no option\n{USAGE}")
+    wrong = options - {"--fresh", "--prove", "--json"}
+    if wrong:
+        sys.stderr.write(f"gpufleet-gate: {' '.join(sorted(wrong))} is no option\n{USAGE}")
+        return verdict.EXITS["unknown"]
+    if "--prove" in options and os.geteuid() != 0:
+        sys.stderr.write("gpufleet-gate: --prove needs root, whose record it writes\n")
         return verdict.EXITS["unknown"]
     if wanted and (os.geteuid() != 0 or wanted != [f"{installed['build']}:{installed['directory']}"]):
         return ANOTHER
-    if "--fresh" in options:
-        made = _fresh(installed)
+    if options & {"--fresh", "--prove"}:
+        made = _fresh(installed, prove="--prove" in options)
     else:
         _answer_within(READ_LIMIT)
         made = verdict.read(os.path.join(RUN_DIR, verdict.FILE), verdict.now())
@@ -64,7 +75,7 @@ def _answer_within(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-def _fresh(installed: t.Mapping[str, t.Any]) -> verdict.Verdict:
+def _fresh(installed: t.Mapping[str, t.Any], prove: bool) -> verdict.Verdict:
     import time
 
     from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import look, once
@@ -73,12 +84,24 @@ def _fresh(installed: t.Mapping[str, t.Any]) -> verdict.Verdict:
     _clean()
 
     def work() -> verdict.Verdict:
-        found = look.look(Runner(), installed["directory"])
+        seen = look.look(Runner(), installed["directory"])
+        found = seen.findings
+        if prove:
+            from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import prove as proof
+
+            found = proof.prove(seen, installed["directory"])
         return look.judged(found, verdict.now(), installed["valid_for"])
 
     if os.geteuid() != 0:
         return once.run(work, None, "look", time.monotonic() + LOOK_LIMIT)
-    return once.answer(RUN_DIR, "look", work, LOOK_LIMIT)
+    # Stopped, it takes its child along, and that one its workers.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(verdict.EXITS["unknown"]))
+    try:
+        if prove:
+            return once.answer(RUN_DIR, "prove", work, PROVE_LIMIT)
+        return once.answer(RUN_DIR, "look", work, LOOK_LIMIT)
+    except OSError as error:
+        return verdict.unknown("look-ended", f"no lock in {RUN_DIR}: {error}", "a folder that root can write")
 
 
 def _clean() -> None:

@@ -13,14 +13,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import sys
 import time
 import typing as t
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import verdict
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import child
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import write_atomic
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import COLLECTION, write_atomic
 
 _POLL_S = 0.02
+#: Seconds after its time in which a holder ends its child and writes its verdict.
+_GRACE_S = 2.0
 
 Work = t.Callable[[], verdict.Verdict]
 
@@ -37,14 +41,18 @@ def answer(folder: str, name: str, work: Work, limit: float) -> verdict.Verdict:
     lock = os.open(os.path.join(folder, name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         while not _locked(lock):
-            if time.monotonic() >= deadline:
-                return _waited(name, os.pread(lock, 200, 0), limit)
+            holder = _holder(lock)
+            if time.monotonic() >= deadline or (holder and began.uptime > holder["until"] + _GRACE_S):
+                return _waited(name, holder, verdict.now().uptime - began.uptime)
             time.sleep(_POLL_S)
         current = verdict.read(path, verdict.now(), os.geteuid())
         if current.get("uptime", -1) >= began.uptime and current.get("made_by") == name:
             return current
         made = run(work, lock, name, deadline)
-        write_atomic(path, json.dumps(made, sort_keys=True) + "\n")
+        try:
+            write_atomic(path, json.dumps(made, sort_keys=True) + "\n")
+        except OSError as error:  # the answer is known; those who read the file are told by its age
+            sys.stderr.write(f"gpufleet-gate: {path} cannot be written: {error}\n")
         return made
     finally:
         os.close(lock)
@@ -63,15 +71,16 @@ def run(work: Work, lock: t.Optional[int], name: str, deadline: float) -> verdic
     limit = max(deadline - time.monotonic(), 0.0)
     one = child.Child(lambda pipe: _send(pipe, work), int(limit) + 2, lock)
     if lock is not None:
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"process {one.pid}, since {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}".encode(), 0)
+        _note(lock, one.pid, limit)
     chunks = []
-    while True:
-        data = one.read(deadline - time.monotonic())
-        if not data:
-            break
-        chunks.append(data)
-    ended = one.end()
+    try:
+        while True:
+            data = one.read(deadline - time.monotonic())
+            if not data:
+                break
+            chunks.append(data)
+    finally:  # also where we are told to stop
+        ended = one.end()
     if data is None:
         stays = "; it cannot be ended and was left behind" if ended is None else ""
         found = f"process {one.pid} gave no answer within {limit:.0f} s{stays}"
@@ -98,11 +107,28 @@ def _dated(name: str, made: verdict.Verdict) -> verdict.Verdict:
     """As the file has it: good for no longer than a minute, so that it is looked again."""
     at = verdict.now()
     told = {"schema": verdict.SCHEMA, "judged_at": made["findings"][0]["observed_at"], "uptime": round(at.uptime, 3)}
-    return {**made, **told, "boot_id": at.boot_id, "valid_for": 60, "made_by": name}
+    return {**made, **told, "boot_id": at.boot_id, "collection": COLLECTION, "valid_for": 60, "made_by": name}
 
 
-def _waited(name: str, holder: bytes, limit: float) -> verdict.Verdict:
-    who = holder.decode("utf-8", "replace").strip() or "another process"
-    return verdict.unknown(
-        "look-ended", f"{who} still holds {name}.lock after {limit:.0f} s", "a look that ends", "drain and inspect"
-    )
+def _note(lock: int, pid: int, limit: float) -> None:
+    """Who holds the lock, and until when by the clock that nobody sets."""
+    at = verdict.now()
+    note = {"pid": pid, "since": _finding.now(), "until": at.uptime + limit, "boot_id": at.boot_id}
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, json.dumps(note).encode(), 0)
+
+
+def _holder(lock: int) -> t.Dict[str, t.Any]:
+    """The note in the lock, empty where there is none of this boot."""
+    try:
+        note = json.loads(os.pread(lock, 1000, 0).decode("utf-8"))
+        ours = note["boot_id"] == verdict.now().boot_id and isinstance(note["until"], float) and note["pid"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return t.cast("t.Dict[str, t.Any]", note) if ours else {}
+
+
+def _waited(name: str, holder: t.Mapping[str, t.Any], seconds: float) -> verdict.Verdict:
+    who = f"process {holder['pid']}, since {holder['since']}," if holder else "another process"
+    found = f"{who} still holds {name}.lock; waited {seconds:.0f} s"
+    return verdict.unknown("look-ended", found, "a look that ends", "drain and inspect")

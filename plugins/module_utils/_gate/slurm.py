@@ -13,6 +13,7 @@ as are allowed came before. States and verbs are those of slurm.conf(5) and scon
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -31,7 +32,6 @@ REFUSED = "slurm-refused"
 AT_LIMIT = "slurm-limit"
 REASON_LIMIT = 240
 SETTLE_S = 2.0
-_COMMAND_S = 10.0
 
 #: Runs scontrol with these arguments: what it printed, None where it failed.
 Scontrol = t.Callable[[t.Sequence[str]], t.Optional[str]]
@@ -92,17 +92,18 @@ def _reason(why: t.Sequence[t.Mapping[str, t.Any]]) -> str:
 
 
 def step(made: verdict.Verdict, node: Node, refused: bool, why: str) -> str:
-    """What is to be done: ``drain``, ``rename``, ``clear`` or nothing.
+    """What is to be done: ``hold`` the node drained under our name, ``clear`` it, or nothing.
 
-    ``refused``: the Prolog of ours refused a job here, so a drain for a failed Prolog is ours, and gets our name.
+    ``refused``: the Prolog of ours refused a job here, so what Slurm drained for a failed Prolog is ours.
     """
-    if node.drained:
-        if node.reason.startswith(OURS):
-            return "clear" if made["state"] == "ready" else ""
-        if node.reason == PROLOG_FAILED and refused:
-            return "clear" if made["state"] == "ready" else "rename"
+    ours = node.reason.startswith(OURS) or (node.reason == PROLOG_FAILED and refused)
+    if not node.drained:
+        return "hold" if why else ""
+    if not ours:
         return ""
-    return "drain" if why else ""
+    if made["state"] == "ready":
+        return "clear"
+    return "" if node.reason.startswith(OURS) else "hold"
 
 
 def allowed(limit: str, total: int) -> int:
@@ -136,7 +137,7 @@ class Health:
         self._sleep = sleep
 
     def run(self, made: verdict.Verdict, unknown_too: bool = False) -> str:
-        """Do what the verdict asks for, and return what that was."""
+        """Do what the verdict asks for, and return what that was: ``held``, ``cleared``, ``limit`` or nothing."""
         shown = nodes(self._scontrol(["--oneliner", "show", "node", self._name]) or "")
         if len(shown) != 1:
             self._say(f"Slurm does not show node {self._name}: nothing was done")
@@ -144,53 +145,52 @@ class Health:
         node = shown[0]
         why = due(made, unknown_too)
         what = step(made, node, os.path.exists(self._refused), why)
-        if what == "drain":
-            what = self._drain(why)
-        elif what == "rename":
-            self._update("drain", why or f"{OURS}the Prolog refused a job: the host is {made['state']}")
-        elif what == "clear" and self._update("undrain"):
-            self._say(f"node {self._name} is ready again, cleared of: {node.reason}")
+        if what == "hold":
+            what = self._hold(node, why or f"{OURS}the Prolog refused a job, the host is {made['state']}")
+        elif what == "clear":
+            what = "cleared" if self._update("undrain") else ""
+            if what:
+                self._say(f"node {self._name} is ready again, cleared of: {node.reason}")
         if what != "limit":
             _remove(self._at_limit)
-        if what == "clear" or not node.drained:
+        if what == "cleared" or (made["state"] == "ready" and not node.drained):
             _remove(self._refused)
         return what
 
-    def _drain(self, why: str) -> str:
-        if self._room(before=None) and self._update("drain", why):
+    def _hold(self, node: Node, why: str) -> str:
+        room = self._rank(None)
+        if room and self._update("drain", why):
             self._sleep(SETTLE_S)
-            if self._room(before=self._name):
+            if self._rank(self._name) is not False:
                 self._say(f"node {self._name} drained: {why}")
-                return "drain"
+                return "held"
+            room, node = False, node._replace(states=node.states | {"DRAIN"})
+        if room is not False:
+            return ""
+        if node.drained:
             self._update("undrain")
-        self._say_once(why)
-        return "limit"
-
-    def _room(self, before: t.Optional[str]) -> bool:
-        """Whether fewer are held than may be: by all, or by those that came before a node that is held already."""
-        shown = nodes(self._scontrol(["--oneliner", "show", "node"]) or "")
-        names = [node.name for node in held(shown)]
-        if not shown or (before and before not in names):
-            return before is not None  # a person has changed the reason since, or nobody answers
-        return (names.index(before) if before else len(names)) < allowed(self._limit, len(shown))
-
-    def _update(self, state: str, reason: str = "") -> bool:
-        told = self._scontrol(
-            ["update", f"nodename={self._name}", f"state={state}"] + ([f"reason={reason}"] if reason else [])
-        )
-        if told is None:
-            self._say(f"Slurm refused to {state} node {self._name}")
-        return told is not None
-
-    def _say_once(self, why: str) -> None:
         if not os.path.exists(self._at_limit):
             self._say(f"node {self._name} stays in service at the limit of {self._limit} drained nodes, for: {why}")
             with open(self._at_limit, "w", encoding="utf-8") as stream:
                 stream.write(why + "\n")
+        return "limit"
+
+    def _rank(self, name: t.Optional[str]) -> t.Optional[bool]:
+        """Whether there is room: for one more, or for ``name`` behind those drained before it. None: nobody can say."""
+        shown = nodes(self._scontrol(["--oneliner", "show", "node"]) or "")
+        names = [node.name for node in held(shown)]
+        if not shown or (name and name not in names):
+            return None  # no answer; or a person has given another reason since, which holds
+        return (names.index(name) if name else len(names)) < allowed(self._limit, len(shown))
+
+    def _update(self, state: str, reason: str = "") -> bool:
+        words = ["update", f"nodename={self._name}", f"state={state}"] + ([f"reason={reason}"] if reason else [])
+        done = self._scontrol(words) is not None
+        if not done:
+            self._say(f"Slurm refused to {state} node {self._name}")
+        return done
 
 
 def _remove(path: str) -> None:
-    try:
+    with contextlib.suppress(OSError):
         os.unlink(path)
-    except OSError:
-        pass

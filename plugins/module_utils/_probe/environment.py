@@ -67,9 +67,15 @@ json.dump(out, sys.stdout)
 def environment(runner: Runner, python: str, limit: float = 30.0) -> t.Dict[str, t.Any]:
     """The environment of the interpreter ``python``, told within ``limit`` seconds.
 
-    Returns python, and what SCRIPT prints; ``error`` where it could not be told.
+    Returns python, and what SCRIPT prints; ``error`` where it could not be told, with ``denied`` where root could.
     """
     place = runner.path(python)
+    try:
+        os.stat(place)
+    except PermissionError:
+        return {"python": python, "error": f"{python} cannot be reached as this user", "denied": True}
+    except OSError:
+        pass  # said below
     if os.path.isdir(place):
         return {"python": python, "error": f"{python} is a folder; an interpreter is needed"}
     if not os.path.exists(place):

@@ -1,0 +1,122 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What gpufleet-gate does for others with the verdict, by the first word of its command line; it looks at nothing.
+
+gpufleet-gate slurm-health --limit=5% --unknown=pass --scontrol=scontrol [--node=NAME]
+gpufleet-gate slurm-wiring --scontrol=scontrol
+gpufleet-gate node-condition --node=NAME [--every=SECONDS]
+gpufleet-gate metrics --to=PATH
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import typing as t
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import verdict
+
+#: Seconds: of one command of Slurm, and of a whole run, under the 60 s after which slurmd kills it.
+_SCONTROL_S = 10.0
+_HEALTH_S = 50.0
+
+Options = t.Dict[str, str]
+
+
+def run(argv: t.Sequence[str], folder: str) -> int:
+    """The exit status of a command. ``folder``: of the verdict."""
+    work = COMMANDS.get(argv[0])
+    options = dict(word[2:].split("=", 1) for word in argv[1:] if word.startswith("--") and "=" in word)
+    if work is None or len(options) != len(argv) - 1:
+        sys.stderr.write(f"gpufleet-gate: {' '.join(argv)} is no command; there are\n{__doc__.split(chr(10), 2)[2]}")
+        return 2
+    return work(options, folder)
+
+
+def _read(folder: str) -> verdict.Verdict:
+    return verdict.read(os.path.join(folder, verdict.FILE), verdict.now())
+
+
+def _slurm_health(options: Options, folder: str) -> int:
+    """Ends with 0 whatever happens: slurmd would not register this node otherwise."""
+    import signal
+    import syslog
+
+    def late(_number: int, _frame: t.Any) -> None:
+        os._exit(0)
+
+    def say(text: str) -> None:
+        syslog.syslog(syslog.LOG_WARNING, text)
+
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, _HEALTH_S)
+    syslog.openlog("gpufleet-gate", 0, syslog.LOG_DAEMON)
+    try:
+        from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import slurm
+
+        name = options.get("node") or os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".", 1)[0]
+        slurm.allowed(options["limit"], 1)
+        health = slurm.Health(name, _scontrol(options), folder, options["limit"], say)
+        health.run(_read(folder), options["unknown"] == "drain")
+    except Exception as error:  # pylint: disable=broad-except
+        say(f"slurm-health: {type(error).__name__}: {error}")
+    return 0
+
+
+def _scontrol(options: Options) -> t.Callable[[t.Sequence[str]], t.Optional[str]]:
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
+
+    # Times are compared, so their form is not left to the site's settings.
+    runner = Runner(env={**os.environ, "SLURM_TIME_FORMAT": "standard"})
+
+    def ask(words: t.Sequence[str]) -> t.Optional[str]:
+        told = runner.run([options["scontrol"], *words], _SCONTROL_S)
+        return told.out if told.rc == 0 else None
+
+    return ask
+
+
+def _slurm_wiring(options: Options, _folder: str) -> int:
+    import json
+
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import now, stamp
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import slurm_wiring
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
+
+    found = slurm_wiring.check(_scontrol(options)(["show", "config"]), Runner().read)
+    sys.stdout.write(json.dumps({"findings": [finding.to_dict() for finding in stamp([found], now())]}) + "\n")
+    return 0
+
+
+def _node_condition(options: Options, folder: str) -> int:
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import kubernetes
+
+    def say(text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    updater = kubernetes.Updater(options["node"], kubernetes.in_cluster(os.environ), say)
+    every = float(options.get("every", 0))
+    while True:
+        done = updater.update(_read(folder), time.monotonic())
+        if not every:
+            return 0 if done else 1
+        time.sleep(every)
+
+
+def _metrics(options: Options, folder: str) -> int:
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import metrics
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import write_atomic
+
+    write_atomic(options["to"], metrics.text(_read(folder)))
+    return 0
+
+
+COMMANDS: t.Mapping[str, t.Callable[[Options, str], int]] = {
+    "slurm-health": _slurm_health,
+    "slurm-wiring": _slurm_wiring,
+    "node-condition": _node_condition,
+    "metrics": _metrics,
+}
