@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -78,6 +79,56 @@ def test_the_file_before_is_named_where_there_is_one(tmp_path):
 def test_a_file_of_our_form_is_read(tmp_path):
     (tmp_path / "expected.json").write_text(FORM.replace("BASELINE", BASELINE))
     assert _state.read_expected(str(tmp_path))["baseline"]["accelerator"] == "cpu"
+
+
+def test_a_record_is_as_it_was_written_or_says_that_it_was_edited(tmp_path):
+    content = json.loads(FORM.replace("BASELINE", BASELINE))
+    _state.write_expected(str(tmp_path), content)
+    path = tmp_path / "expected.json"
+    assert "edited" not in _state.read_expected(str(tmp_path))
+    text = path.read_text()
+    path.write_text(text.replace('"cpu"', '"cuda"'))
+    assert _state.read_expected(str(tmp_path))["edited"] is True
+    path.write_text(json.dumps({key: value for key, value in json.loads(text).items() if key != "digest"}))
+    assert _state.read_expected(str(tmp_path))["edited"] is True, "no digest is no proof"
+    path.write_text(json.dumps(json.loads(text)))
+    assert "edited" not in _state.read_expected(str(tmp_path)), "other white space is the same content"
+
+
+def test_the_record_before_is_kept(tmp_path):
+    content = json.loads(FORM.replace("BASELINE", BASELINE))
+    for when in ("one", "two", "three"):
+        _state.write_expected(str(tmp_path), {**content, "written_at": when, "edited": True})
+    assert json.loads((tmp_path / "expected.json.previous").read_text())["written_at"] == "two"
+    assert _state.read_expected(str(tmp_path))["written_at"] == "three"
+    (tmp_path / "expected.json.previous").rename(tmp_path / "expected.json")
+    put_back = _state.read_expected(str(tmp_path))
+    assert put_back["written_at"] == "two" and "edited" not in put_back
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root must not believe others")
+@pytest.mark.parametrize(
+    ("change", "believed"),
+    [
+        (lambda folder: None, True),
+        (lambda folder: os.chmod(folder / "expected.json", 0o664), False),
+        (lambda folder: os.chmod(folder / "expected.json", 0o646), False),
+        (lambda folder: os.chown(folder / "expected.json", 1000, 0), False),
+        (lambda folder: os.chmod(folder, 0o777), False),
+        (lambda folder: os.chmod(folder, 0o1777), True),
+        (lambda folder: os.chown(folder, 1000, 0), False),
+        (lambda folder: os.chmod(folder.parent, 0o775), False),
+    ],
+)
+def test_root_believes_what_root_alone_can_change(tmp_path, change, believed):
+    folder = tmp_path / "above" / "state"
+    _state.write_expected(str(folder), json.loads(FORM.replace("BASELINE", BASELINE)))
+    change(folder)
+    if believed:
+        assert _state.read_expected(str(folder)) is not None
+    else:
+        with pytest.raises(_state.StateError, match="can be changed by others than root"):
+            _state.read_expected(str(folder))
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo", "huge"])

@@ -41,12 +41,6 @@ OBSERVED = {
         "arch": "x86_64",
         "glibc": "2.39",
     },
-        "os": {"id": "ubuntu", "version": "24.04"},
-        "kernel": "6.8.0-50",
-        "command_line": CMDLINE,
-        "arch": "x86_64",
-        "glibc": "2.39",
-    },
     "driver": {"owner": "package", "version": "580.95.05", "library_version": "580.95.05", "kernel_module": "open"},
     "gpus": [gpu(number) for number in range(8)],
 }
