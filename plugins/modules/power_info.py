@@ -57,6 +57,10 @@ options:
   observed:
     description: What M(gpufleet.pytorch.gpu_info) returned of the host. Not given, this machine is observed.
     type: dict
+  gpu_limit:
+    description: Watts that were set on each GPU after O(observed) was made. 0 for those in O(observed).
+    type: float
+    default: 0
   redundancy:
     description:
       - What the supplies must carry the load with. V(n) is those at work, V(n+1) those at work less one, V(2n) those of
@@ -172,6 +176,7 @@ def main() -> None:
             "cipher": {"type": "int", "choices": [3, 17], "default": 17},
             "timeout": {"type": "int", "default": 60},
             "observed": {"type": "dict"},
+            "gpu_limit": {"type": "float", "default": 0},
             "redundancy": {"type": "str", "choices": list(supplies.REDUNDANCIES), "default": "n+1"},
             "base_load": {"type": "float", "default": 0},
             "supply_watts": {"type": "float", "default": 0},
@@ -200,7 +205,7 @@ def main() -> None:
     ipmi = Ipmi(options["port"] or PORTS["ipmi"], options["cipher"])
     virtualization = str((observed.get("host") or {}).get("virtualization", "unknown"))
     reading = read(options["protocol"], bmc, ipmi, runner, virtualization)
-    load = supplies.load_of(observed, options["base_load"] or None)
+    load = supplies.load_of(observed, options["base_load"] or None, options["gpu_limit"])
     policy = supplies.Policy(
         options["redundancy"], options["supply_watts"], options["supplies_expected"], options["shelf_hosts"]
     )
@@ -217,7 +222,7 @@ def _wrong(options: t.Mapping[str, t.Any]) -> str:
         return f"the BMC {options['host']} needs user and password; nothing was asked"
     if options["timeout"] <= 0:
         return f"timeout is {options['timeout']}; seconds above 0 are needed"
-    names = ("base_load", "supply_watts", "supplies_expected", "shelf_hosts")
+    names = ("gpu_limit", "base_load", "supply_watts", "supplies_expected", "shelf_hosts")
     negative = [f"{name} is {options[name]}" for name in names if options[name] < 0]
     if negative:
         return f"not below 0: {', '.join(negative)}"

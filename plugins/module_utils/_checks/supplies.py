@@ -46,14 +46,17 @@ class Policy:
     shelf_hosts: int = 0
 
 
-def load_of(observed: t.Mapping[str, t.Any], base_w: t.Optional[float]) -> Load:
-    """The load of an Observation's GPUs. One that the driver does not show, or without a limit, makes it unknown."""
+def load_of(observed: t.Mapping[str, t.Any], base_w: t.Optional[float], limit_w: float = 0.0) -> Load:
+    """The load of an Observation's GPUs. One that the driver does not show, or without a limit, makes it unknown.
+
+    ``limit_w``: what was set on each of them after they were observed, 0 for nothing.
+    """
     gpus = observed.get("gpus") or []
     there = sum(device.get("role") == "gpu" for device in observed.get("pci") or [])
     if not observed or "pci" in observed.get("errors", {}) or there > len(gpus):
         return Load(None, None, base_w)
     powers = [gpu.get("power") or {} for gpu in gpus]
-    return Load(_sum(powers, "limit_w"), _sum(powers, "draw_w"), base_w)
+    return Load(limit_w * len(gpus) or _sum(powers, "limit_w"), _sum(powers, "draw_w"), base_w)
 
 
 def _sum(powers: t.Sequence[t.Mapping[str, t.Any]], key: str) -> t.Optional[float]:

@@ -27,6 +27,7 @@ RESULTS = (
     "cudnn_result",
     "nccl_result",
     "pytorch_result",
+    "power_cooling_limits",
     "power_cooling_result",
     "verify_result",
     "gate_result",

@@ -11,7 +11,7 @@ from smi.simulation import Simulation, print_lost
 
 
 def change(sim: Simulation, chosen: List[int], option: str, value: str) -> int:
-    """-pl -pm -e -mig -c -r: through NVML, with its permission check."""
+    """-pl -pm -e -mig -c -lgc -r: through NVML, with its permission check."""
     status = 0
     for gpu in chosen:
         lost = sim.lost(gpu)
@@ -32,10 +32,11 @@ def change(sim: Simulation, chosen: List[int], option: str, value: str) -> int:
 
 
 _NAMES = {"-pl": "power management limit", "-pm": "persistence mode", "-e": "ECC support", "-mig": "MIG mode",
-          "-c": "compute mode", "-r": "GPU reset"}  # fmt: skip
+          "-c": "compute mode", "-lgc": "GPU clocks", "-r": "GPU reset"}  # fmt: skip
 _DONE = {"-pl": "Power limit was set to {value} W", "-pm": "Persistence mode was set to {value}",
          "-e": "ECC support was set to {value}", "-mig": "MIG mode was set to {value}",
-         "-c": "Compute mode was set to {value}", "-r": "GPU was reset"}  # fmt: skip
+         "-c": "Compute mode was set to {value}", "-lgc": "GPU clocks set to {value}",
+         "-r": "GPU was reset"}  # fmt: skip
 
 
 def _change_one(sim: Simulation, gpu: int, option: str, value: str) -> int:
@@ -45,6 +46,9 @@ def _change_one(sim: Simulation, gpu: int, option: str, value: str) -> int:
     try:
         if option == "-pl":
             return nvml.nvmlDeviceSetPowerManagementLimit(handle, round(float(value) * 1000))
+        if option == "-lgc":
+            lowest, comma, highest = value.partition(",")
+            return nvml.nvmlDeviceSetGpuLockedClocks(handle, int(lowest), int(highest if comma else lowest))
         number = int(value)
     except ValueError:
         return 2

@@ -39,7 +39,8 @@ def answer(folder: str, arguments: List[str]) -> int:
     options: Dict[str, str] = {}
     words: List[str] = []
     valued = ("-i", "--id", "-pl", "--power-limit", "-pm", "--persistence-mode", "-e", "--ecc-config", "-mig",
-              "--multi-instance-gpu", "-c", "--compute-mode", "-d", "-p2p", "-f", "-l")  # fmt: skip
+              "--multi-instance-gpu", "-c", "--compute-mode", "-lgc", "--lock-gpu-clocks",
+              "-d", "-p2p", "-f", "-l")  # fmt: skip
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
@@ -63,7 +64,8 @@ def answer(folder: str, arguments: List[str]) -> int:
         errors = "-e" in arguments or "--errorcounters" in options
         return print_nvlink(sim, chosen, "errors" if errors else "status")
     for long, short in (("--power-limit", "-pl"), ("--persistence-mode", "-pm"), ("--ecc-config", "-e"),
-                        ("--multi-instance-gpu", "-mig"), ("--compute-mode", "-c"), ("--gpu-reset", "-r")):  # fmt: skip
+                        ("--multi-instance-gpu", "-mig"), ("--compute-mode", "-c"), ("--lock-gpu-clocks", "-lgc"),
+                        ("--gpu-reset", "-r")):  # fmt: skip
         value = options.get(short, options.get(long))
         if value is not None:
             return change(sim, chosen, short, value)

@@ -158,6 +158,12 @@ def test_the_load_of_the_gpus(observed: t.Any, limits: t.Optional[float], draw: 
     assert supplies.load_of(observed, 100.0) == supplies.Load(limits, draw, 100.0)
 
 
+def test_a_limit_that_was_set_since() -> None:
+    observed = {"gpus": [gpu(), gpu()], "pci": []}
+    assert supplies.load_of(observed, 100.0, 500.0) == supplies.Load(1000.0, 140.0, 100.0)
+    assert supplies.load_of({"gpus": [], "pci": []}, 100.0, 500.0) == supplies.Load(0.0, 0.0, 100.0)
+
+
 def air(*inlets: t.Tuple[float, t.Optional[float], t.Optional[float]], **more: t.Any) -> t.Any:
     made = form.reading("redfish", "bmc")
     made["inlets"] = [
