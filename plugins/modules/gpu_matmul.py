@@ -31,6 +31,42 @@ options:
       - Empty for C(/opt/gpufleet/venv) as root, and C($XDG_DATA_HOME/gpufleet/venv) (C(~/.local/share)) otherwise.
     type: path
     default: ""
+  image:
+    description:
+      - Prove inside a container of this image, which users run, rather than in an environment of the host. The image
+        must be on the host; it is never pulled, and gets no network.
+      - O(python) is then the interpreter in the image, C(python3) where it is empty. The torch in there is proved as it
+        is.
+    type: str
+    default: ""
+  engine:
+    description: What runs the container, with its own way to the GPUs (CDI, C(--gpus), the hook of enroot).
+    type: str
+    choices: [podman, docker, enroot]
+    default: podman
+  at_once:
+    description:
+      - On the controller, how many hosts of one O(group) may be proved at once, over all playbooks of this user. The
+        others wait. 0 for no limit.
+      - 200 hosts of eight GPUs are a step of a megawatt.
+    type: int
+    default: 0
+  group:
+    description: What hosts share that the load may not exceed, such as a rack or a power feed.
+    type: str
+    default: ""
+  unless:
+    description:
+      - Findings of the host. Where one of O(unless_checks) among them warns or has failed, no load is put on the host,
+        and its proof is unknown.
+    type: list
+    elements: dict
+    default: []
+  unless_checks:
+    description: The checks of which a warning or failure forbids the load.
+    type: list
+    elements: str
+    default: []
   plan:
     description:
       - The plan of the host, as the lookup P(gpufleet.pytorch.compat#lookup) returns it.
@@ -100,6 +136,12 @@ EXAMPLES = r"""
     plan: "{{ gpufleet_plan }}"
   register: proved
 
+- name: Prove what users run, on two hosts of a rack at a time
+  gpufleet.pytorch.gpu_matmul:
+    image: registry.example.com/team/train:latest
+    at_once: 2
+    group: "{{ rack }}"
+
 - name: Prove a user's own environment on four CPU processes
   gpufleet.pytorch.gpu_matmul:
     python: /home/me/my env/bin/python
@@ -144,8 +186,14 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.want
     default_venv,
 )
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import now, stamp
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.container import ENGINES
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.jobs import LIMITS
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.prove import Settings, predicted, prove
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.prove import (
+    Settings,
+    load_forbidden,
+    predicted,
+    prove,
+)
 
 #: Options that are numbers: unit, the least and the greatest that make sense.
 RANGES = {
@@ -153,13 +201,14 @@ RANGES = {
     "import_timeout": ("seconds", 1, 30 * 24 * 3600),
     "cpu_workers": ("processes", 1, 1024),
     "memory": ("percent", 0, 95),
+    "at_once": ("hosts", 0, 1000000),
 }
 
 
 def _refuse(params: t.Mapping[str, t.Any]) -> None:
     """Raise EnvironmentFailure for values with which nothing can be proved."""
-    for name in ("python", "venv"):
-        paths.refuse("pytorch_" + name, params[name])
+    paths.refuse("pytorch_python", params["python"], command=bool(params["image"]))
+    paths.refuse("pytorch_venv", params["venv"])
     for name, (unit, least, most) in RANGES.items():
         if not least <= params[name] <= most:  # nor is "not a number" within it
             raise EnvironmentFailure(
@@ -173,6 +222,12 @@ def main() -> None:
         argument_spec={
             "python": {"type": "path", "default": ""},
             "venv": {"type": "path", "default": ""},
+            "image": {"type": "str", "default": ""},
+            "engine": {"type": "str", "choices": list(ENGINES), "default": "podman"},
+            "at_once": {"type": "int", "default": 0},
+            "group": {"type": "str", "default": ""},
+            "unless": {"type": "list", "elements": "dict", "default": []},
+            "unless_checks": {"type": "list", "elements": "str", "default": []},
             "plan": {"type": "dict"},
             "level": {"type": "str", "choices": ["quick", "standard", "burnin"], "default": "quick"},
             "device": {"type": "str", "choices": ["auto", "cuda", "cpu"], "default": "auto"},
@@ -197,8 +252,11 @@ def main() -> None:
     params = dict(module.params)
     venv = params.pop("venv") or default_venv(os.geteuid(), os.environ)
     params["memory_percent"] = params.pop("memory")
-    params["owned"] = not params["python"]
-    params["python"] = params["python"] or os.path.join(venv, "bin", "python")
+    for name in ("at_once", "group"):  # the action's, on the controller
+        params.pop(name)
+    forbidden = load_forbidden(params.pop("unless"), params.pop("unless_checks"))
+    params["owned"] = not params["python"] and not params["image"]
+    params["python"] = params["python"] or ("python3" if params["image"] else os.path.join(venv, "bin", "python"))
     params["timeout"] = params["timeout"] or LIMITS[params["level"]]
     settings = Settings(**params)
     if settings.device != "auto" and settings.accelerator not in (None, settings.device):
@@ -211,6 +269,8 @@ def main() -> None:
             {"level": settings.level, "environment": {"python": settings.python}, "devices": []},
             [predicted(settings)],
         )
+    elif forbidden:
+        proof, found = {"level": settings.level, "environment": {}, "devices": []}, [forbidden]
     else:
         proof, found = prove(settings)
     module.exit_json(changed=False, proof=proof, findings=[finding.to_dict() for finding in stamp(found, now())])

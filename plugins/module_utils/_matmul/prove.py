@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import (
     choose,
     collective,
     compute,
+    container,
     counters,
     jobs,
     judge,
@@ -55,6 +56,16 @@ class Settings:
     dtypes: t.Sequence[str] = ()
     share: bool = False
     memory_percent: int = 0
+    image: str = ""
+    engine: str = "podman"
+
+    @property
+    def where(self) -> t.Union[container.Host, container.Image]:
+        """Where the workers' interpreter is."""
+        if not self.image:
+            return container.Host(self.python)
+        gpus = self.accelerator == "cuda" if self.accelerator else os.path.exists("/dev/nvidiactl")
+        return container.Image(self.engine, self.image, self.python, gpus)
 
     @property
     def accelerator(self) -> t.Optional[str]:
@@ -74,17 +85,17 @@ def prove(settings: Settings, source: t.Optional[Source] = None) -> t.Tuple[t.Di
     source = source or worker_source()
     looked = _supervisor(settings, source[:2]).run([Worker("survey", {}, call="survey")])[0]
     report = _report(looked)
-    found = environment.judge(report, settings.python, settings.plan, settings.owned)
+    found = environment.judge(report, settings.where.name, settings.plan, settings.owned)
     proof: t.Dict[str, t.Any] = {
         "level": settings.level,
-        "environment": _environment(report, settings.python),
+        "environment": _environment(report, settings),
         "devices": [],
     }
     if "cuda" not in report:
         return proof, found
     choice = choose.choose(report, settings.device, settings.accelerator, settings.cpu_workers)
     found.append(choice.finding)
-    found += environment.architectures(report["arch_list"], report["cuda"]["devices"], settings.python)
+    found += environment.architectures(report["arch_list"], report["cuda"]["devices"], settings.where.name)
     if not choice.kind:
         return proof, found
     said = choose.dtypes(choice.kind, settings.dtypes)
@@ -121,7 +132,7 @@ def prove(settings: Settings, source: t.Optional[Source] = None) -> t.Tuple[t.Di
     ]
     found += judge.judge(devices)
     if choice.kind == "cuda":
-        found = _with_loaded(found, proof, devices, report, settings.python)
+        found = _with_loaded(found, proof, devices, report, settings.where.name)
     proof["devices"] = [_device(device) for device in devices]
     if len(devices) > 1:
         found += _together(settings, choice.kind, devices, proof)
@@ -147,7 +158,7 @@ def _together(settings: Settings, kind: str, devices: t.Sequence[Device], proof:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(device.key for device in devices)
     before, after = jobs.phases(settings.timeout)
     supervisor = Supervisor(
-        settings.python, source, import_limit=settings.import_timeout, before=before + after, after=after
+        settings.where, source, import_limit=settings.import_timeout, before=before + after, after=after
     )
     outcome = supervisor.run([Worker("together", job, call="launch", env=env)])[0]
     result = together.Result(kind, f"{len(devices)} x {devices[0].name}", outcome.ended, outcome.events, outcome.stderr)
@@ -161,7 +172,7 @@ def _together(settings: Settings, kind: str, devices: t.Sequence[Device], proof:
 def _supervisor(settings: Settings, source: Source) -> Supervisor:
     before, after = jobs.phases(settings.timeout)
     return Supervisor(
-        settings.python, source, import_limit=settings.import_timeout, before=before, after=after, ramp=RAMP_S
+        settings.where, source, import_limit=settings.import_timeout, before=before, after=after, ramp=RAMP_S
     )
 
 
@@ -174,9 +185,10 @@ def _report(outcome: Outcome) -> t.Dict[str, t.Any]:
     return report
 
 
-def _environment(report: t.Mapping[str, t.Any], python: str) -> t.Dict[str, t.Any]:
+def _environment(report: t.Mapping[str, t.Any], settings: Settings) -> t.Dict[str, t.Any]:
     names = ("python_version", "torch_version", "torch_cuda", "arch_list", "cudnn", "nccl", "libraries")
-    return {"python": python, **{name: report.get(name) for name in names}}
+    image = {"image": settings.image, "engine": settings.engine} if settings.image else {}
+    return {"python": settings.python, **image, **{name: report.get(name) for name in names}}
 
 
 def _with_loaded(
@@ -184,7 +196,7 @@ def _with_loaded(
     proof: t.Dict[str, t.Any],
     devices: t.Sequence[Device],
     report: t.Mapping[str, t.Any],
-    python: str,
+    environment_name: str,
 ) -> t.List[Finding]:
     """The Findings with the libraries that were loaded for real work, in place of those that the import alone loads."""
     loaded = {
@@ -193,7 +205,7 @@ def _with_loaded(
     if not loaded:
         return found
     proof["environment"]["libraries"] = list(loaded.values())
-    subject = Subject("environment", python)
+    subject = Subject("environment", environment_name)
     judged = environment.libraries(report["folder"], report["shipped"], list(loaded.values()), subject)
     return [finding for finding in found if finding.check != "torch-libraries"] + judged
 
@@ -242,6 +254,21 @@ def _device(device: Device) -> t.Dict[str, t.Any]:
         "copies": pace.copies(device),
         "counters": {name: row for name in ("before", "after") for row in device.named(name)},
     }
+
+
+def load_forbidden(findings: t.Iterable[t.Mapping[str, t.Any]], checks: t.Collection[str]) -> t.Optional[Finding]:
+    """What is said instead of a proof where one of ``checks`` warns or has failed, None where the load may come."""
+    failed = [item for item in findings if item.get("check") in checks and item.get("state") in ("fail", "warn")]
+    if not failed:
+        return None
+    return Finding(
+        "matmul-run",
+        "unknown",
+        found="no load was put on this host: "
+        + "; ".join(f"{item['check']}: {item.get('found', '')}" for item in failed),
+        expected="power and cooling that carry the load",
+        action="ask facility",
+    )
 
 
 def predicted(settings: Settings) -> Finding:

@@ -22,6 +22,7 @@ import typing as t
 from dataclasses import dataclass, field
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.paths import not_runnable
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import container
 
 #: Seconds. A worker that a kill did not end by then sits in the kernel, and is left behind.
 _KILL_WAIT_S = 5.0
@@ -118,7 +119,7 @@ class Supervisor:
 
     def __init__(
         self,
-        python: str,
+        where: t.Union[str, container.Host, container.Image],
         source: Source,
         *,
         import_limit: float = 300.0,
@@ -126,7 +127,7 @@ class Supervisor:
         after: float = 30.0,
         ramp: float = 0.0,
     ) -> None:
-        self.python = python
+        self.where = container.Host(where) if isinstance(where, str) else where
         self.source = source
         self.import_limit = import_limit
         self.before = before
@@ -151,17 +152,16 @@ class Supervisor:
         return [outcomes[worker.key] for worker in workers]
 
     def _start(self, worker: Worker) -> Outcome:
+        command, env, parent = self.where.command(worker.key, worker.env, BOOT)
         try:
             process = subprocess.Popen(  # pylint: disable=consider-using-with
-                [self.python, "-I", "-c", BOOT],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, **worker.env},
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
             )
         except OSError as error:
-            problem = not_runnable(self.python) or f"{self.python}: {error.strerror or error}"
-            return Outcome(worker.key, ended="not_started", problem=problem)
+            problem = not_runnable(command[0]) if os.path.isabs(command[0]) else ""
+            return Outcome(
+                worker.key, ended="not_started", problem=problem or f"{command[0]}: {error.strerror or error}"
+            )
         now = time.monotonic()
         running = _Running(worker, process, now + self.import_limit, now)
         self._running.append(running)
@@ -170,7 +170,7 @@ class Supervisor:
             os.set_blocking(stream.fileno(), False)
             self._selector.register(stream, selectors.EVENT_READ, (running, name))
         alarm = int(self.import_limit + 2 * (self.before + self.after)) + 60
-        first = {"modules": self.source, "call": worker.call, "parent": os.getpid(), "alarm_s": alarm, **worker.job}
+        first = {"modules": self.source, "call": worker.call, "parent": parent, "alarm_s": alarm, **worker.job}
         self._tell(running, json.dumps(first))
         return running.outcome
 
@@ -263,6 +263,7 @@ class Supervisor:
             outcome.ended = ended
         else:
             outcome.ended = {"done": "done", "error": "error", "import_error": "error"}.get(last, "crash")
+        self.where.ended(outcome.key)
         outcome.seconds = time.monotonic() - running.begun
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is None:

@@ -41,9 +41,9 @@ class Wire:
 
 
 def tie_life(parent: int, seconds: int) -> None:
-    """Die with the module whatever kills it, and after ``seconds`` in any case."""
+    """Die with the process ``parent`` whatever kills it (0: with whoever it is), and after ``seconds`` in any case."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before we asked
+    if parent and os.getppid() != parent:  # it died before we asked
         os._exit(1)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(seconds)

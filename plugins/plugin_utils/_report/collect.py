@@ -27,9 +27,12 @@ RESULTS = (
     "cudnn_result",
     "nccl_result",
     "pytorch_result",
+    "topology_result",
     "power_cooling_limits",
     "power_cooling_result",
     "verify_result",
+    "verify_image",
+    "verify_fleet",
     "gate_result",
     "gate_installed",
 )
@@ -57,6 +60,8 @@ def host_findings(
         result = variables.get(name)
         if not isinstance(result, t.Mapping):
             continue
+        if "hosts" in result:  # one task for all hosts
+            result = result["hosts"].get(variables.get("inventory_hostname")) or {}
         new = [from_dict(item) for item in result.get("findings") or []]
         if name == "plan_observed" and planned:
             new = _not_said_again(new, found, variables)

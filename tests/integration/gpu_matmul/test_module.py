@@ -153,3 +153,14 @@ def wait_for(condition, seconds=60.0):
             return True
         time.sleep(0.05)
     return False
+
+
+def test_no_load_is_put_on_a_host_that_has_lost_a_supply(tmp_path):
+    """The interpreter is not there, so that a proof would say something else."""
+    lost = {"check": "psu-ac-lost", "state": "warn", "found": "supply 2 has no input"}
+    failed, result = run(
+        str(tmp_path / "no/python"), unless=[lost, {"check": "other", "state": "fail"}], unless_checks=["psu-ac-lost"]
+    )
+    (finding,) = result["findings"]
+    assert not failed and (finding["check"], finding["state"]) == ("matmul-run", "unknown")
+    assert "supply 2 has no input" in finding["found"]

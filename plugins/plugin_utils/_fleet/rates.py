@@ -1,0 +1,211 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Is a device as fast as those of its model on other hosts, and as a healthy fleet once was? Pure.
+
+A host whose eight GPUs are all slow looks fine to itself; only other hosts show it.
+"""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+from statistics import median
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import HOST, Finding, Subject
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.pace import SLOW_DEVIATIONS, SLOW_SHARE
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.results import product
+
+SCHEMA = 1
+#: A device is compared with those of at least so many hosts, its own included; two that differ say nothing.
+FEWEST_HOSTS = 3
+#: A model's usual rates are learnt from at least so many devices.
+FEWEST_DEVICES = 3
+CHECK = "matmul-rate-fleet"
+BASELINE_CHECK = "matmul-rate-baseline"
+
+Rates = t.Mapping[str, t.Sequence[float]]
+
+
+class Device(t.NamedTuple):
+    """TFLOPS of each round by product, of a GPU, or of all CPU processes of a host as one."""
+
+    host: str
+    kind: str
+    name: str
+    subject: Subject
+    rates: Rates
+
+
+class Usual(t.NamedTuple):
+    """What devices of one model reach in one product: TFLOPS, and their median deviation."""
+
+    middle: float
+    deviation: float
+
+    def short(self, value: float) -> float:
+        """By which share ``value`` lies under the usual where that is remarkable, else 0."""
+        gap = self.middle - value
+        remarkable = gap > SLOW_SHARE * self.middle and gap > SLOW_DEVIATIONS * self.deviation
+        return gap / self.middle if remarkable else 0.0
+
+
+def usual(values: t.Sequence[float]) -> Usual:
+    """Of the values of many devices."""
+    middle = median(values)
+    return Usual(middle, median([abs(value - middle) for value in values]))
+
+
+def devices_of(host: str, proof: t.Mapping[str, t.Any]) -> list[Device]:
+    """The devices of a proof (docs/architecture.md) whose rates were measured."""
+    gpus, processes = [], []
+    for device in proof.get("devices") or []:
+        rates = {product(row): row["rounds"] for row in device.get("rates") or [] if row.get("rounds")}
+        if device.get("ended") != "done" or not rates:
+            continue
+        if device["kind"] == "cuda":
+            gpus.append(Device(host, "cuda", device["name"], Subject("gpu", device["key"]), rates))
+        else:
+            processes.append(rates)
+    return gpus + ([Device(host, "cpu", "CPU", HOST, _as_one(processes))] if processes else [])
+
+
+def _as_one(processes: t.Sequence[Rates]) -> Rates:
+    """The median process of each round."""
+    together: dict[str, list[t.Sequence[float]]] = collections.defaultdict(list)
+    for rates in processes:
+        for name, rounds in rates.items():
+            together[name].append(rounds)
+    return {name: [median(turn) for turn in zip(*rounds)] for name, rounds in together.items()}
+
+
+def among_hosts(devices: t.Sequence[Device]) -> dict[str, list[Finding]]:
+    """Of each host the Findings of its devices against those of their model on all hosts."""
+    alike: dict[tuple[str, str], list[Device]] = collections.defaultdict(list)
+    for device in devices:
+        alike[device.kind, device.name].append(device)
+    found: dict[str, list[Finding]] = collections.defaultdict(list)
+    for members in alike.values():
+        hosts = {device.host for device in members}
+        if len(hosts) < FEWEST_HOSTS:
+            continue
+        turns = _turns(members)
+        slow = set()
+        for device in members:
+            shorts = {name: _short(rounds, turns.get((name, len(rounds)))) for name, rounds in device.rates.items()}
+            shares = {name: share for name, share in shorts.items() if share}
+            if shares:
+                slow.add(device.host)
+                found[device.host].append(
+                    _slow(CHECK, device, shares, f"{len(hosts) - 1} other hosts with {device.name}")
+                )
+        for host in hosts - slow:
+            kind = members[0].kind
+            found[host].append(
+                Finding(
+                    CHECK, "ok", found=f"as fast as {len(hosts) - 1} other hosts with {members[0].name}",
+                    policy="report" if kind == "cpu" else "block",
+                )
+            )  # fmt: skip
+    return dict(found)
+
+
+def _turns(devices: t.Sequence[Device]) -> dict[tuple[str, int], list[Usual]]:
+    """What is usual in each round of each product, by product and number of rounds."""
+    rounds: dict[tuple[str, int], list[t.Sequence[float]]] = collections.defaultdict(list)
+    for device in devices:
+        for name, values in device.rates.items():
+            rounds[name, len(values)].append(values)
+    return {
+        key: [usual(turn) for turn in zip(*values)] for key, values in rounds.items() if len(values) >= FEWEST_HOSTS
+    }
+
+
+def _short(rounds: t.Sequence[float], turns: t.Sequence[Usual] | None) -> float:
+    """The least share by which every one of at least two rounds falls short; 0 where one does not."""
+    if not turns or len(rounds) < 2:
+        return 0.0
+    return min(turn.short(value) for turn, value in zip(turns, rounds))
+
+
+def _slow(check: str, device: Device, shares: t.Mapping[str, float], beside: str) -> Finding:
+    worst = max(shares, key=lambda name: shares[name])
+    on_cpu = device.kind == "cpu"
+    return Finding(
+        check,
+        "warn" if on_cpu else "fail",
+        device.subject,
+        found=f"{shares[worst]:.0%} under {beside} in every round ({worst})",
+        expected=f"at most {SLOW_SHARE:.0%} under",
+        action="none" if on_cpu else "drain and inspect",
+        policy="report" if on_cpu else "block",
+        reason="other load on a CPU, or another CPU, cannot be told from a slow one" if on_cpu else "",
+        evidence={"fault": "slow", "short": dict(shares)},
+    )
+
+
+def learn(devices: t.Sequence[Device]) -> dict[str, t.Any]:
+    """The baseline's JSON form: what devices that were found healthy reach, by model and product.
+
+    Raises ValueError where no model has enough of them.
+    """
+    values: dict[str, dict[str, list[float]]] = collections.defaultdict(lambda: collections.defaultdict(list))
+    counts = collections.Counter(device.name for device in devices)
+    for device in devices:
+        for name, rounds in device.rates.items():
+            values[device.name][name].append(median(rounds))
+    models = {
+        model: {
+            name: {**usual(many)._asdict(), "devices": len(many)}
+            for name, many in sorted(products.items())
+            if len(many) >= FEWEST_DEVICES
+        }
+        for model, products in sorted(values.items())
+    }
+    models = {model: products for model, products in models.items() if products}
+    if not models:
+        had = ", ".join(f"{count} of {model}" for model, count in sorted(counts.items())) or "none"
+        raise ValueError(f"nothing can be learnt: {FEWEST_DEVICES} healthy devices of a model are needed, found {had}")
+    return {"schema": SCHEMA, "models": models}
+
+
+def against_baseline(devices: t.Sequence[Device], baseline: t.Mapping[str, t.Any]) -> dict[str, list[Finding]]:
+    """Of each host the Findings of its devices against a baseline. Raises ValueError where it is not of our form."""
+    models = _models(baseline)
+    found: dict[str, list[Finding]] = collections.defaultdict(list)
+    for device in devices:
+        known = models.get(device.name, {})
+        both = [name for name, rounds in device.rates.items() if name in known and len(rounds) > 1]
+        if not both:
+            had = ", ".join(sorted(models))
+            found[device.host].append(
+                Finding(
+                    BASELINE_CHECK, "not_applicable", device.subject,
+                    reason=f"the baseline has no rate of {device.name} in these products; it has {had}",
+                )
+            )  # fmt: skip
+            continue
+        shares = {name: min(known[name].short(value) for value in device.rates[name]) for name in both}
+        slow = {name: share for name, share in shares.items() if share}
+        if slow:
+            found[device.host].append(_slow(BASELINE_CHECK, device, slow, "the baseline"))
+        else:
+            policy = "report" if device.kind == "cpu" else "block"
+            found[device.host].append(
+                Finding(BASELINE_CHECK, "ok", device.subject, found=f"{len(both)} products as learnt", policy=policy)
+            )
+    return dict(found)
+
+
+def _models(baseline: t.Mapping[str, t.Any]) -> dict[str, dict[str, Usual]]:
+    try:
+        if baseline["schema"] != SCHEMA:
+            raise ValueError(f"schema {baseline['schema']!r} where this version reads {SCHEMA}")
+        return {
+            str(model): {
+                str(name): Usual(float(row["middle"]), float(row["deviation"])) for name, row in products.items()
+            }
+            for model, products in baseline["models"].items()
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is no baseline of rates: {error!r}") from None

@@ -1,0 +1,131 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Devices against those of other hosts and against a baseline: who is named, and who never is."""
+
+from __future__ import annotations
+
+import random
+import typing as t
+
+import pytest
+
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet import rates
+
+H100 = "NVIDIA H100 80GB HBM3"
+SIZE = {"dtype": "bfloat16", "m": 8192, "n": 8192, "k": 8192, "state": "ok"}
+
+
+def proof(
+    *values: float, kind: str = "cuda", name: str = H100, rounds: int = 2, ended: str = "done"
+) -> dict[str, t.Any]:
+    return {
+        "devices": [
+            {"kind": kind, "key": f"{kind}-{index}", "name": name, "ended": ended,
+             "rates": [{**SIZE, "rounds": [value] * rounds, "tflops": value}]}
+            for index, value in enumerate(values)
+        ]
+    }  # fmt: skip
+
+
+def named(proofs: list[dict[str, t.Any]]) -> dict[str, list[tuple[str, str]]]:
+    devices = [item for index, one in enumerate(proofs) for item in rates.devices_of(f"h{index}", one)]
+    return {
+        host: [(item.subject.key, item.state) for item in found if item.state != "ok"]
+        for host, found in rates.among_hosts(devices).items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("proofs", "expected"),
+    [
+        ([proof(780, 781), proof(779, 780), proof(782, 781)], {"h0": [], "h1": [], "h2": []}),
+        # All of a host are slow alike, which it cannot see itself.
+        (
+            [proof(780, 781), proof(779, 780), proof(700, 701)],
+            {"h0": [], "h1": [], "h2": [("cuda-0", "fail"), ("cuda-1", "fail")]},
+        ),
+        ([proof(780), proof(779), proof(725)], {"h0": [], "h1": [], "h2": []}),  # 7 % is not enough
+        ([proof(780), proof(700)], {}),  # nobody knows which of two is off
+        ([proof(780), proof(779), proof(700, name="NVIDIA H200")], {}),
+        ([proof(780), proof(779), proof(700, ended="crash")], {}),
+        ([proof(780, rounds=1), proof(779, rounds=1), proof(600, rounds=1)], {"h0": [], "h1": [], "h2": []}),
+        # Many that differ: 8 % and more, but within what they spread.
+        ([proof(value) for value in (700, 740, 780, 820, 860)], {f"h{index}": [] for index in range(5)}),
+        (
+            [proof(1.0, 1.0, kind="cpu"), proof(1.01, 0.99, kind="cpu"), proof(0.5, 0.5, kind="cpu")],
+            {"h0": [], "h1": [], "h2": [("", "warn")]},
+        ),
+        ([{"devices": []}, {}, proof()], {}),
+    ],
+)
+def test_who_is_slow_among_hosts(proofs, expected):
+    assert named(proofs) == expected
+
+
+def test_a_slow_cpu_never_blocks():
+    found = rates.among_hosts(
+        [
+            item
+            for index, value in enumerate((1, 1, 0.5))
+            for item in rates.devices_of(f"h{index}", proof(value, kind="cpu"))
+        ]
+    )
+    assert {item.policy for items in found.values() for item in items} == {"report"}
+
+
+def test_a_healthy_fleet_raises_no_alarm():
+    """1,000 fleets of 8 hosts with 8 GPUs, spread 5 % over GPUs and 0.5 % over rounds."""
+    source, alarms = random.Random(7), 0
+    for _trial in range(1000):
+        proofs = []
+        for _host in range(8):
+            one = proof(*(780 * source.uniform(0.95, 1.0) for _gpu in range(8)))
+            for device in one["devices"]:
+                row = device["rates"][0]
+                row["rounds"] = [value * source.gauss(1, 0.005) for value in row["rounds"]]
+            proofs.append(one)
+        alarms += any(named(proofs).values())
+    assert alarms == 0
+
+
+def test_a_host_slow_by_a_tenth_is_named_in_100_of_100():
+    source, found = random.Random(8), 0
+    for _trial in range(100):
+        proofs = [proof(*(780 * source.uniform(0.98, 1.0) for _gpu in range(8))) for _host in range(7)]
+        proofs.append(proof(*(780 * 0.9 * source.uniform(0.98, 1.0) for _gpu in range(8))))
+        found += [host for host, items in named(proofs).items() if items] == ["h7"]
+    assert found == 100
+
+
+def many(*proofs: dict[str, t.Any]) -> list[rates.Device]:
+    return [item for index, one in enumerate(proofs) for item in rates.devices_of(f"h{index}", one)]
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "states"),
+    [
+        ((780, 779), H100, ["ok", "ok"]),
+        ((700, 779), H100, ["fail", "ok"]),
+        ((730,), H100, ["ok"]),
+        ((900,), H100, ["ok"]),
+        ((100,), "NVIDIA L4", ["not_applicable"]),
+    ],
+)
+def test_against_a_baseline(values, name, states):
+    baseline = rates.learn(many(proof(780, 781, 779, 782)))
+    found = rates.against_baseline(many(proof(*values, name=name)), baseline)
+    assert [item.state for item in found["h0"]] == states
+
+
+def test_too_few_teach_nothing():
+    with pytest.raises(ValueError, match=r"3 healthy devices of a model are needed, found 2 of NVIDIA H100"):
+        rates.learn(many(proof(780, 781)))
+
+
+@pytest.mark.parametrize(
+    "damaged", [{}, {"schema": 2, "models": {}}, {"schema": 1, "models": []}, {"schema": 1, "models": {"a": {"b": 1}}}]
+)
+def test_what_is_no_baseline_is_refused(damaged):
+    with pytest.raises(ValueError, match=r"baseline|schema"):
+        rates.against_baseline(many(proof(780)), damaged)
