@@ -58,6 +58,16 @@ options:
       fingerprint:
         description: Fingerprint of the only key that may sign it.
         type: str
+  mok_enroll:
+    description:
+      - Whether the key with which DKMS signs is asked to be enrolled, where Secure Boot is on and the firmware does not
+        know it. The task then fails and says what to do at the console of the host, which nobody can do from afar.
+    type: bool
+    default: false
+  mok_password:
+    description: Password that the console asks for, once. It is given to C(mokutil) through its standard input.
+    type: str
+    default: ""
   lock_timeout:
     description: Seconds to wait for another run of the package manager.
     type: int
@@ -126,7 +136,14 @@ from ansible.module_utils.urls import open_url
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import packages as checks
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import busy, driver, record, repository, system
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import (
+    busy,
+    driver,
+    record,
+    repository,
+    secureboot,
+    system,
+)
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import PackageFailure
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import host as host_probe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import image as image_probe
@@ -159,6 +176,8 @@ def main() -> None:
                     "fingerprint": {"type": "str"},
                 },
             },
+            "mok_enroll": {"type": "bool", "default": False},
+            "mok_password": {"type": "str", "default": "", "no_log": True},
             "lock_timeout": {"type": "int", "default": 300},
             "timeout": {"type": "int", "default": 3600},
         },
@@ -226,6 +245,10 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
     outcome = change.present() if action in driver.CHANGES else _kept(change, seen, known)
     if image or scratch or not (action in driver.CHANGES or known):
         return outcome, False
+    if host["secure_boot"] == "enabled" and change.by_dkms():
+        unsigned = secureboot.ensure(runner, secureboot.Wish(given["mok_enroll"], given["mok_password"]))
+        if unsigned is not None:
+            raise driver.Stop(unsigned)
     reboot = _needs_reboot(runner, outcome)
     unbuilt = [finding for finding in outcome.findings if finding.check == "dkms-not-built"]
     if reboot and unbuilt:

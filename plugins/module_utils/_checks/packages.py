@@ -113,7 +113,22 @@ def removes(names: t.Sequence[str]) -> Finding:
     )
 
 
-def module(kernel: str, version: str, built: t.Optional[BuiltModule], log: str, error: str) -> Finding:
+def no_prebuilt(lacking: t.Mapping[str, str]) -> Finding:
+    """The distribution builds and signs modules for its own kernels, and for each only as long as it is current."""
+    return Finding(
+        "driver-module",
+        "fail",
+        found=f"no package {', '.join(lacking.values())}",
+        expected=f"modules that the distribution built and signed for kernel {', '.join(lacking)}",
+        action="fix configuration",
+        reason="boot the newest kernel of the distribution and run again; nothing was changed",
+        evidence={"kernels": sorted(lacking)},
+    )
+
+
+def module(
+    kernel: str, version: str, built: t.Optional[BuiltModule], log: str, error: str, prebuilt: bool = False
+) -> Finding:
     """The module of one kernel: there and whole, of this version, built for this kernel and by its compiler."""
     expected = f"module nvidia {version} for kernel {kernel}"
     other = "" if built is None else _other_compiler(built.compilers)
@@ -130,6 +145,16 @@ def module(kernel: str, version: str, built: t.Optional[BuiltModule], log: str, 
         found = f"only a part was built, without {_short(built.missing)}{': ' + error if error else ''}"
     else:
         found = f"{built.path} was built by {other}"
+    if prebuilt:
+        return Finding(
+            "driver-module",
+            "fail",
+            found=found if built else "none is installed",
+            expected=expected,
+            action="fix configuration",
+            reason="the archive's modules and libraries are of two versions: boot its newest kernel, or wait for it",
+            evidence={"kernel": kernel, "driver": version, "log": "", "error": ""},
+        )
     return Finding(
         "dkms-not-built",
         "fail",

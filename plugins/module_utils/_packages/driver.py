@@ -97,7 +97,7 @@ class Change:
             self._add_sources()
             self.apt.update()
             version, names = self._versions()
-            names += self._left_over(before, version, names) + self._headers(before)
+            names += self._left_over(before, version, names) + self._headers(before) + self._prebuilt(names)
             self._pin(version, [item.split("=")[1] for item in names if "=" in item])
             planned = self.apt.simulate(names)
             self._judge_removals(planned.remove)
@@ -153,7 +153,7 @@ class Change:
             return self._completed(known)
         if not self.apt.scratch:
             # A kernel that came since is the default of the next start.
-            grown = [kernel for kernel in self._targets() if self._by_dkms() and self._build(kernel)]
+            grown = [kernel for kernel in self._targets() if self.by_dkms() and self._build(kernel)]
             outcome = self._settle(version, Planned())
             outcome.changed = outcome.changed or bool(grown)
             outcome.change += [f"build the module for kernel {kernel}" for kernel in grown]
@@ -308,6 +308,21 @@ class Change:
             raise Stop(checks.headers(lacking, have))
         return [name for name in [*exact.values(), *following] if choose(name, available)]
 
+    def _prebuilt(self, names: t.Sequence[str]) -> t.List[str]:
+        """The signed module of each kernel: the package that follows the flavour brings the newest one's only."""
+        found = []
+        for name in (item.split("=")[0] for item in names):
+            stem = re.match(r"^linux-modules-nvidia-\d+(?:-server)?(?:-open)?-(?=[a-z])", name)
+            if self.task.plan["build"] != "prebuilt" or stem is None:
+                continue
+            exact = {kernel: f"{stem[0]}{kernel}" for kernel in self._targets()}
+            available = self._available(exact.values())
+            lacking = {kernel: item for kernel, item in exact.items() if item not in available}
+            if lacking:
+                raise Stop(checks.no_prebuilt(lacking))
+            found += list(exact.values())
+        return found
+
     def _judge_removals(self, removed: t.Mapping[str, str]) -> None:
         foreign = sorted(name for name in removed if not _OURS_TO_REMOVE.search(name))
         if foreign:
@@ -330,7 +345,8 @@ class Change:
                 return finding
         return checks.package_run(problem) if problem else None
 
-    def _by_dkms(self) -> bool:
+    def by_dkms(self) -> bool:
+        """Whether DKMS has a module of NVIDIA's, which it built here."""
         return any(name.startswith("nvidia") for name in self.runner.listdir(kernels.DKMS))
 
     def _build(self, kernel: str) -> bool:
@@ -341,8 +357,10 @@ class Change:
         return kernels.module(self.runner, kernel) is not None
 
     def _judged(self, kernel: str, version: str, built: t.Optional[kernels.Module]) -> Finding:
-        finding = checks.module(kernel, version, built, "", "")
-        return finding if finding.state == "ok" else checks.module(kernel, version, built, *self._log(kernel))
+        finding = checks.module(kernel, version, built, "", "", self.task.plan.get("build") == "prebuilt")
+        if finding.state == "ok" or finding.check == "driver-module":
+            return finding
+        return checks.module(kernel, version, built, *self._log(kernel))
 
     def _log(self, kernel: str) -> t.Tuple[str, str]:
         path, text = kernels.build_log(self.runner, kernel)

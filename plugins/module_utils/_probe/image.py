@@ -44,5 +44,6 @@ def describe(runner: Runner) -> t.Dict[str, t.Any]:
         "compiler": None,
         "virtualization": "none",
         "secure_boot": "unknown",
+        "mok": None,
         "dxg": False,
     }

@@ -145,16 +145,20 @@ class Runner:
                 return path
         return None
 
-    def run(self, argv: t.Sequence[str], limit: float = COMMAND_LIMIT) -> Result:
-        """Run a command, killed with its children after ``limit`` seconds and abandoned where it will not die."""
+    def run(self, argv: t.Sequence[str], limit: float = COMMAND_LIMIT, stdin: bytes = b"") -> Result:
+        """Run a command, killed with its children after ``limit`` seconds and abandoned where it will not die.
+
+        ``stdin``: at most what a pipe holds, 4096 bytes.
+        """
         program = self.which(argv[0])
         if program is None:
             return Result(None, missing=True)
         env = {**self.env, "LC_ALL": "C"}
+        told = _pipe(stdin) if stdin else subprocess.DEVNULL
         try:
             process = subprocess.Popen(  # pylint: disable=consider-using-with
                 [self.path(program)] + list(argv[1:]),
-                stdin=subprocess.DEVNULL,
+                stdin=told,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=env,
@@ -162,6 +166,9 @@ class Runner:
             )
         except OSError as error:
             return Result(None, err=str(error))
+        finally:
+            if stdin:
+                os.close(told)
         flooded = False
         try:
             out, err = _read(process, limit)
@@ -178,6 +185,14 @@ class Runner:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=0.5)
         return Result(None, timed_out=not flooded, flooded=flooded)
+
+
+def _pipe(data: bytes) -> int:
+    """The end from which a command reads these bytes and then nothing."""
+    reading, writing = os.pipe()
+    os.write(writing, data)
+    os.close(writing)
+    return reading
 
 
 def _read(process: subprocess.Popen[bytes], limit: float) -> t.Tuple[bytes, bytes]:

@@ -28,6 +28,9 @@ def options(variables: t.Mapping[str, t.Any]) -> Options:
     for variable, option in VARIABLES.items():
         if (value := variables.get(variable)) is not None:
             found[option] = value
+    if variables.get("driver_mok_enroll"):
+        # The role driver asks for it, and stops before anything else needs the module.
+        found["mok_enrolled"] = True
     return found
 
 
@@ -47,6 +50,7 @@ def from_observation(observed: t.Mapping[str, t.Any]) -> Options:
         "virtualization": host.get("virtualization"),
         "python": host.get("python"),
         "secure_boot": host.get("secure_boot"),
+        "mok_enrolled": host.get("mok") == "enrolled" or None,
         "driver": driver.get("version") or driver.get("library_version"),
         "driver_flavour": driver.get("kernel_module"),
         "driver_owner": owner,

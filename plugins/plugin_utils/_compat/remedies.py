@@ -264,7 +264,9 @@ def _host(outcome: Outcome, rules: set[str]) -> t.Iterator[_Proposal]:
     request = asked.request
     if "secure-boot-unsigned-module" in rules:
         yield _Proposal(
-            {"mok_enrolled": True}, "enrol a key that signs the module which is built (mok_enrolled: true)", 0
+            {"mok_enrolled": True},
+            "enrol a key that signs the module which is built (driver_mok_enroll: true)",
+            0,
         )
     if "headers-unavailable" in rules:
         yield _Proposal({"headers": "available"}, f"headers of kernel {request.kernel}", 0)
