@@ -101,9 +101,9 @@ def _group(
     bridge = topology["bridges"].get(group.switch, {})
     if group.switch:
         yield _box(left, top, group.width, height - PAD, "#e6e3d8", "#77756b")
-        yield _text(left + PAD, top + 18, f"switch {group.switch}", "s")
-        if bridge.get("width") and bridge["width_max"] and bridge["width"] < bridge["width_max"]:
-            yield _text(left + PAD, top + 31, f"x{bridge['width']} of x{bridge['width_max']}", "s b")
+        narrow = bool(bridge.get("width") and bridge["width_max"] and bridge["width"] < bridge["width_max"])
+        label = f"{group.switch}, now x{bridge['width']}" if narrow else f"switch {group.switch}"
+        yield _text(left + PAD, top + 18, label, "s b" if narrow else "s")
     else:
         yield _text(left + PAD, top + 18, "no switch shown", "s q")
     row = top + 26 + PAD // 2
