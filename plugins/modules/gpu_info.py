@@ -11,6 +11,8 @@ version_added: "0.1.0"
 description:
   - Reads the PCI devices of every vendor from sysfs, who owns the NVIDIA driver, what NVML shows, what hides GPUs
     from this process, and the machine itself. It changes nothing and loads no kernel module.
+  - The kernel log is read from where the last look ended. With O(judge), and not in check mode, that place and what was
+    seen are remembered in C(/run/gpufleet/kernel-log.json) (of a user other than root, in the user's runtime folder).
   - Every outside command and library call has a time limit. A part that cannot be read is unknown and says so under
     C(observed.errors); the module does not fail for it.
   - With the policy options it also decides whether the host is a CUDA host or may be a CPU host, and judges the number
@@ -62,6 +64,12 @@ options:
         clocks; C(docs/checks.md) lists the checks, their limits and what to do.
     type: bool
     default: false
+  acknowledge_kernel_log:
+    description:
+      - What the kernel said until now is known and counts no more, as after a reset of the GPU that no line of the log
+        tells. What comes later counts.
+    type: bool
+    default: false
   policy:
     description:
       - Which checks may keep the host from being ready, as check and V(block) or V(report), for example
@@ -73,7 +81,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: It only looks.
+    details: It only looks; O(acknowledge_kernel_log) is foretold.
   diff_mode:
     support: none
 author:
@@ -134,6 +142,9 @@ observed:
     venv:
       description: The same of O(venv), with C(error) where there is none.
       type: dict
+    kernel_log:
+      description: What the kernel said since the driver was loaded, the GPU was reset or somebody acknowledged it.
+      type: dict
     errors:
       description: Parts that could not be read, with the error.
       type: dict
@@ -155,9 +166,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accelerator, driver, registry
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import default_venv
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import image
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import image, whole
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.environment import environment
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import StateError, directory_of, read_expected
 
@@ -174,6 +184,7 @@ def main() -> None:
             "venv": {"type": "path", "default": ""},
             "mode": {"type": "str", "choices": ["host", "image"], "default": "host"},
             "judge": {"type": "bool", "default": False},
+            "acknowledge_kernel_log": {"type": "bool", "default": False},
             "policy": {"type": "dict", "default": {}},
             **{name: {"type": "int"} for name in COUNTS},
         },
@@ -191,7 +202,12 @@ def main() -> None:
         module.fail_json(msg=str(error))
     runner = Runner()
     of_image = module.params["mode"] == "image"
-    observed = image.observe(runner) if of_image else observe(runner)
+    if of_image:
+        observed = image.observe(runner)
+    else:
+        remember = module.params["judge"] and not module.check_mode
+        acknowledge = module.params["acknowledge_kernel_log"]
+        observed = whole.observe(runner, remember=remember, acknowledge=acknowledge and not module.check_mode)
     observed["environment"] = environment(runner, module.params["python"]) if module.params["python"] else {}
     venv = module.params["venv"] or default_venv(os.geteuid(), os.environ)
     observed["venv"] = environment(runner, os.path.join(venv, "bin", "python"))
@@ -213,7 +229,7 @@ def main() -> None:
     findings = _finding.stamp([*decision.findings, *driver.check(observed), *health], observed["observed_at"])
     findings = _finding.apply_policy(findings, module.params["policy"])
     module.exit_json(
-        changed=False,
+        changed=module.params["acknowledge_kernel_log"] and bool(observed.get("kernel_log")),
         observed=observed,
         accelerator=decision.accelerator,
         findings=[finding.to_dict() for finding in findings],

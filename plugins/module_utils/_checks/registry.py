@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every health check of a GPU, in the order in which a report has them. A new check is one function in a family."""
+"""Every health check of a GPU and of its host, in the order of a report. A new check is one function in a family."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import typing as t
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import (
     clocks,
     fabric,
+    kernel_log,
+    kernel_messages,
     links,
     memory,
     modes,
@@ -18,9 +20,10 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import (
     thermal,
 )
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks.gpu import Check, Observation
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks.of_host import HostCheck
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
 
-CHECKS: t.Tuple[Check, ...] = (
+CHECKS: t.Tuple[t.Union[Check, HostCheck], ...] = (
     *memory.CHECKS,
     *links.CHECKS,
     *nvlink.CHECKS,
@@ -29,9 +32,11 @@ CHECKS: t.Tuple[Check, ...] = (
     *power.CHECKS,
     *clocks.CHECKS,
     *modes.CHECKS,
+    *kernel_log.CHECKS,
+    *kernel_messages.CHECKS,
 )
 
 
 def judge(observed: Observation) -> t.List[Finding]:
-    """The Findings of all checks. None where the host shows no GPU that answers."""
+    """The Findings of all checks. None where the host has no NVIDIA GPU."""
     return [finding for one in CHECKS for finding in one.findings(observed)]

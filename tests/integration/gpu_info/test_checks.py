@@ -59,7 +59,7 @@ JUDGE = """
 import json, subprocess, sys
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accelerator, driver, registry
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import observe, runner
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import runner, whole
 for line in sys.stdin:
     scenario = json.loads(line)
     for change in (scenario["set"], None):
@@ -67,7 +67,7 @@ for line in sys.stdin:
         if values:
             subprocess.run(["gpusim-set", *(f"{key}={value}" for key, value in values.items())], check=True)
         if change is not None:
-            seen = observe.observe(runner.Runner())
+            seen = whole.observe(runner.Runner())
             seen["host"]["virtualization"] = "none"  # the machine that runs the tests may be a virtual one
             found = list(accelerator.decide(seen, accelerator.Policy(gpus_expected=scenario["gpus"])).findings)
             found += driver.check(seen) + registry.judge(seen)

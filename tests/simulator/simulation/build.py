@@ -142,8 +142,7 @@ def make(
         (folder / "lib/stuck").mkdir()
     shutil.copytree(HERE / "smi", folder / "smi", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "bin").mkdir()
-    names = ["nvidia-smi", "gpusim-set", "gpusim-stuck", *(["dmesg", "journalctl"] if kernel_log is not None else ())]
-    for name in names:
+    for name in ("nvidia-smi", "gpusim-set", "gpusim-stuck", "dmesg", "journalctl"):
         text = (HERE / "bin" / name.replace("journalctl", "dmesg")).read_text()
         (folder / "bin" / name).write_text(SHEBANG + text.replace('FOLDER = ""', f'FOLDER = "{at or folder}"'))
         (folder / "bin" / name).chmod(0o755)

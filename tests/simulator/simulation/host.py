@@ -21,6 +21,10 @@ MODULE_NAMES = ("nvidia", "nvidia_uvm", "nvidia_modeset")
 def write(values: Values, folder: Path, kernel_log: str | None = None) -> None:
     """Writes all files that the scenario's kernel shows."""
     pci.write(values, folder / "sys")
+    for name in ("sys_vendor", "product_name"):
+        if f"sim/dmi/{name}" in values:
+            (folder / "sys/class/dmi/id").mkdir(parents=True, exist_ok=True)
+            (folder / "sys/class/dmi/id" / name).write_text(values[f"sim/dmi/{name}"] + "\n")
     (folder / "sys/gpusim").touch()
     for place in sorted({key for key in values if key.startswith("sim/node/")}):
         _write_node(folder / "sys/devices/system/node" / f"node{place.rsplit('/', 1)[1]}", values[place])
@@ -28,9 +32,8 @@ def write(values: Values, folder: Path, kernel_log: str | None = None) -> None:
     (folder / "dev").mkdir()
     if values["sim/driver_loaded"] == "Yes":
         _write_driver(values, folder)
-    if kernel_log is not None:
-        (folder / "dev/kmsg").write_text(to_kmsg(kernel_log))
-        (folder / "kernel.log").write_text(kernel_log)
+    log = _usual_log(values) if kernel_log is None else kernel_log
+    (folder / "dev/kmsg").write_text(to_kmsg(log))
 
 
 def _write_node(path: Path, cpus: str) -> None:
@@ -93,6 +96,20 @@ def _write_information(values: Values, path: Path, gpu: int) -> None:
 
 
 # ---- the kernel log ----
+
+
+def _usual_log(values: Values) -> str:
+    """What a healthy machine says: its GPUs are found, its driver is loaded."""
+    lines = [f"pci {address_of(values, gpu)}: [10de:0000] type 00 class 0x030200" for gpu in present(values)]
+    if values["sim/driver_loaded"] == "Yes":
+        version = first_step(values["driver_version"])
+        flavour = "Open Kernel Module for x86_64" if values["sim/kernel_module"] == "open" else "x86_64 Kernel Module"
+        lines += [
+            "nvidia: loading out-of-tree module taints kernel.",
+            "nvidia: module verification failed: signature and/or required key missing - tainting kernel",
+            f"NVRM: loading NVIDIA UNIX {flavour}  {version}  Release Build  (builder@host)",
+        ]
+    return "".join(f"[{second:5d}.000000] {line}\n" for second, line in enumerate(lines))
 
 
 def to_kmsg(text: str) -> str:
