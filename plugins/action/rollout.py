@@ -56,6 +56,7 @@ class ActionModule(ActionBase):
                 "reset": {"type": "bool", "default": False},
                 "step": {"type": "str", "default": ""},
                 "note": {"type": "str", "default": ""},
+                "left": {"type": "str", "default": ""},
                 "tasks": {"type": "str", "default": ""},
                 "proved_plan": {"type": "dict", "default": {}},
             }
@@ -151,7 +152,8 @@ class ActionModule(ActionBase):
         return {}
 
     def _done(self, facts: Vars, given: Vars, journal: Journal) -> dict[str, t.Any]:
-        self._mark(facts, given, journal, state=rollout.DONE, step="", note=given["note"])
+        note = f"not resumed, it was drained by somebody else: {given['left']}" if given["left"] else ""
+        self._mark(facts, given, journal, state=rollout.DONE, step="", note=note)
         return {}
 
     def _ended(self, facts: Vars, given: Vars, journal: Journal) -> dict[str, t.Any]:

@@ -55,6 +55,10 @@ options:
     description: What a person should know.
     type: str
     default: ""
+  left:
+    description: The reason of somebody else's drain, with which the node was left, for O(state=done).
+    type: str
+    default: ""
   tasks:
     description: File of tasks that change a host. A relative path counts from the working directory.
     type: str

@@ -12,7 +12,13 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._rollout.drain import OURS, ROLLOUT, Drain, Run
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._rollout.drain import (
+    OURS,
+    ROLLOUT,
+    Drain,
+    Run,
+    SchedulerError,
+)
 
 REASON = "gpufleet.pytorch/drain-reason"
 #: The annotation of pods that the kubelet runs from files, which no drain moves.
@@ -53,8 +59,14 @@ def drain(run: Run, name: str, reason: str, evict: bool) -> Drain:
     busy = pods(json.loads(run(listing)))
     if busy and evict:
         # Through the Eviction API, which keeps to disruption budgets. What is not gone in time is asked for again.
-        run(["kubectl", "drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=20s"])
+        problem = ""
+        try:
+            run(["kubectl", "drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=20s"])
+        except SchedulerError as error:
+            problem = str(error)
         busy = pods(json.loads(run(listing)))
+        if busy and problem:
+            busy.append(problem)
     return Drain(changed, busy)
 
 

@@ -44,7 +44,7 @@ def says(record: t.Mapping[str, t.Any]) -> str:
     step = str(record.get("step") or "")
     text = {
         rollout.WAITING: "waits for its batch",
-        rollout.HELD: "was not touched",
+        rollout.HELD: "is left alone",
         rollout.CHANGING: f"is out: {step}",
         rollout.FAILED: f"failed at {step}, is out" if step else "failed, is out",
         rollout.DONE: "done",

@@ -179,7 +179,7 @@ def test_the_plan_to_go_back_to(proved, result, action):
     ("record", "state", "says"),
     [
         ({"state": "waiting"}, "unknown", "waits for its batch"),
-        ({"state": "held", "note": "no answer"}, "unknown", "was not touched: no answer"),
+        ({"state": "held", "note": "no answer"}, "unknown", "is left alone: no answer"),
         ({"state": "changing", "step": "draining"}, "unknown", "is out: draining"),
         ({"state": "failed", "step": "proving", "note": "wrong"}, "fail", "failed at proving, is out: wrong"),
         ({"state": "done", "note": ""}, "ok", "done"),
@@ -200,5 +200,5 @@ def test_the_schedule_in_words():
         "  batch 1 (again): 1 hosts: n2",
         "  batch 2: 4 hosts: n3, n4, n5, n6",
         "  batch 3: 3 hosts: n7, n8, n10",
-        "  n9: was not touched: it does not answer",
+        "  n9: is left alone: it does not answer",
     ]
