@@ -6,7 +6,8 @@
 With redirection on, two devices below one switch reach each other through the root complex only: slow, and with some
 switches not at all. It keeps devices of several virtual machines apart, so that it is never cleared unasked.
 
-This file is also what the boot unit runs, alone, with nothing but Python: it imports only the standard library.
+This file is also what the boot unit runs, alone, with nothing but Python: it imports only the standard library. As a
+script it takes the folder of the devices, where it is not sysfs.
 Layout: PCI Express Base Specification, extended capability 0x000D; control at its offset 6.
 """
 
@@ -107,7 +108,7 @@ def _config(devices: str, address: str) -> bytes:
 
 
 if __name__ == "__main__":
-    PROBLEMS = clear()
+    PROBLEMS = clear(*sys.argv[1:2])
     for PROBLEM in PROBLEMS:
         sys.stderr.write(f"ACS is not cleared at {PROBLEM}\n")
     sys.exit(1 if PROBLEMS else 0)

@@ -222,15 +222,16 @@ def _few(items: t.Sequence[str]) -> str:
 
 
 def _changes(host: Host, texts: t.Mapping[str, str]) -> t.List[Change]:
-    """What differs. A file of which nothing is left goes, where it held nothing but ours."""
-    found = []
-    for path, text in texts.items():
-        before = host.texts.get(path)
-        if before is None and not text:
-            continue
-        if before != text:
-            found.append(Change(path, before, text or None))
-    return found
+    """What differs, a file before nccl.conf names it and gone only after that.
+
+    A file of which nothing is left goes, where it held nothing but ours.
+    """
+    found = [
+        Change(path, host.texts.get(path), text or None)
+        for path, text in texts.items()
+        if host.texts.get(path) != text and (text or path in host.texts)
+    ]
+    return sorted(found, key=lambda one: 1 if one.path == conf.NCCL_CONF else 2 if one.text is None else 0)
 
 
 def _enabled(host: Host, wanted: bool) -> t.List[Change]:

@@ -33,7 +33,7 @@ def texts(runner: Runner, files: t.Sequence[str]) -> t.Dict[str, str]:
     paths = [decide.ENVIRONMENT, *(f"{PROFILES}/{name}" for name in runner.listdir(PROFILES) if name.endswith(".sh"))]
     found = {}
     for path in (*paths, *files, NCCL_CONF, *OURS):
-        data = runner.read_bytes(path, LIMIT + 1)
+        data = runner.read_bytes(runner.realpath(path), LIMIT + 1)
         if data is not None and len(data) <= LIMIT:
             found[path] = data.decode("utf-8", "surrogateescape")
         elif path in files:
