@@ -40,6 +40,7 @@ def load(name: str) -> Values:
     }
     if "switches" in profile:
         values["sim/switches"] = " ".join(address.lower() for address in profile["switches"])
+    values |= {f"sim/dmi/{key}": text for key, text in zip(("sys_vendor", "product_name"), profile.get("dmi", ()))}
     values |= _fabric(profile)
     for gpu in range(len(profile["buses"])):
         given = _expand(profile["gpu"]) | _place(profile, gpu)
