@@ -72,17 +72,19 @@ def nic_link(topology: Facts) -> Finding:
     Fewer lanes than a like adapter of the host are a fault; all alike below the maximum is how the slots are wired.
     """
     nics = topology["nics"]
+    told = {address: nic for address, nic in nics.items() if nic["width"] and _gts(nic["speed"])}
     slow = []
-    for address, nic in nics.items():
-        alike = [other["width"] for other in nics.values() if other["width_max"] == nic["width_max"] and other["width"]]
-        if nic["width"] and nic["width"] < max(alike, default=0):
-            slow.append(f"{nic_label(nic, address)}: x{nic['width']} of x{max(alike)}")
-        elif _gts(nic["speed"]) < max((_gts(other["speed"]) for other in nics.values()), default=0.0) and _same(
-            nic, nics
-        ):
+    for address, nic in told.items():
+        alike = [other for other in told.values() if (other["width_max"], other["speed_max"]) ==
+                 (nic["width_max"], nic["speed_max"])]  # fmt: skip
+        lanes = max(other["width"] for other in alike)
+        if nic["width"] < lanes:
+            slow.append(f"{nic_label(nic, address)}: x{nic['width']} of x{lanes}")
+        elif _gts(nic["speed"]) < max(_gts(other["speed"]) for other in alike):
             slow.append(f"{nic_label(nic, address)}: {nic['speed']}")
-    if not nics:
-        return Finding("nic-link", "not_applicable", reason="no RDMA adapter", policy="report")
+    if not told:
+        reason = "no RDMA adapter" if not nics else "this machine does not tell the links of its adapters"
+        return Finding("nic-link", "not_applicable", reason=reason, policy="report")
     if slow:
         return Finding(
             "nic-link",
@@ -93,12 +95,18 @@ def nic_link(topology: Facts) -> Finding:
             reason="trained slower: seat, riser or slot",
             policy="report",
         )
-    told = sorted({f"x{nic['width']} {nic['speed']}" for nic in nics.values()})
-    return Finding("nic-link", "ok", found=f"{len(nics)} adapters, now: {', '.join(told)}", policy="report")
-
-
-def _same(nic: Facts, nics: t.Mapping[str, Facts]) -> bool:
-    return len({other["speed_max"] for other in nics.values()}) == 1 and _gts(nic["speed"]) < _gts(nic["speed_max"])
+    if len(told) < len(nics):
+        untold = [nic_label(nic, address) for address, nic in nics.items() if address not in told]
+        return Finding(
+            "nic-link",
+            "unknown",
+            found=f"the link is not told of {', '.join(untold[:SHOWN])}",
+            expected="lanes and speed, as the other adapters have",
+            action="drain and inspect",
+            policy="report",
+        )
+    links = sorted({f"x{nic['width']} {nic['speed']}" for nic in told.values()})
+    return Finding("nic-link", "ok", found=f"{len(nics)} adapters, now: {', '.join(links)}", policy="report")
 
 
 def nic_label(nic: Facts, address: str) -> str:

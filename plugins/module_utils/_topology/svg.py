@@ -9,8 +9,9 @@ GPUs what joins them. Red is what runs at less than it could, other than a link 
 
 from __future__ import annotations
 
+import re
 import typing as t
-from xml.sax.saxutils import escape
+from xml.sax import saxutils
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._topology.tree import Node
 
@@ -24,6 +25,8 @@ STYLE = (
     ".w{fill:#ffffff}.b{fill:#b00020;font-weight:600}"
 )
 Facts = t.Mapping[str, t.Any]
+#: What XML has no place for, and a GPU's name may hold all the same.
+_NO_TEXT = re.compile("[^\\x20-\ud7ff\ue000-\ufffd]")
 
 
 class Group(t.NamedTuple):
@@ -199,6 +202,11 @@ def _table(
 
 
 # ---- shapes ----
+
+
+def escape(text: str) -> str:
+    """A text as XML can hold it."""
+    return saxutils.escape(_NO_TEXT.sub("?", text))
 
 
 def _box(left: int, top: int, width: int, height: int, fill: str, stroke: str, thick: int = 1) -> str:
