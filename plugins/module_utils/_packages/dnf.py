@@ -176,7 +176,13 @@ class Dnf:
         if not names:
             return
         text, rows = self._list(self.locks), {row.name: row for row in self._rows()}
-        lines = {dnf_files.lock(name.split(":")[0], rows[name].version) for name in names if name in rows}
+        there = [(name.split(":")[0], rows[name].version) for name in names if name in rows]
+        # What a user locked so is locked, and stays so.
+        lines = {
+            dnf_files.lock(name, version)
+            for name, version in there
+            if not (held and dnf_files.is_locked(name, version, text))
+        }
         for label in (dnf_files.LIBRARIES,) if held else (dnf_files.LIBRARIES, dnf_files.DRIVER):
             old = set(dnf_files.block(text, label))
             text = dnf_files.with_block(text, label, old | lines if held else old - lines)
@@ -309,8 +315,9 @@ class Dnf:
         problem = answer.get("error") or answer.get("locked")
         if problem:
             return Result(1, result.out, problem), answer
-        if not lines and result.rc == 0:
-            return Result(1, result.out, f"dnf's worker gave no answer: {result.err.strip()}"), answer
+        if not lines and result.rc is not None:
+            last = (result.err.strip() or result.out.strip()).rsplit("\n", 1)[-1]
+            return Result(1, result.out, f"dnf's worker gave no answer: {last}"), answer
         return result, answer
 
     def _interpreter(self) -> str:

@@ -167,7 +167,7 @@ def _goal(dnf: t.Any, base: t.Any, names: t.Sequence[str]) -> None:
             if not dnf.subject.Subject(whole).get_best_query(base.sack).installed():
                 base.install(whole)
         elif name.endswith("-"):
-            with contextlib.suppress(dnf.exceptions.PackagesNotFoundError):
+            with contextlib.suppress(dnf.exceptions.MarkingError):
                 base.remove(name[:-1])
         else:
             base.install(name)

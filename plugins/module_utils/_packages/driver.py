@@ -24,7 +24,12 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import 
     sources,
 )
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Change as Planned
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Package, choose, upstream
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import (
+    Package,
+    PackageFailure,
+    choose,
+    upstream,
+)
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.busy import User
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.files import Files
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.manager import Manager
@@ -112,8 +117,10 @@ class Change:
             problem = self._built(version, self.apt.problem(self.apt.change(names)))
             if problem is not None:
                 raise Stop(problem)
-        except BaseException:
-            self._take_back(before)
+        except BaseException as error:
+            left = self._take_back(before)
+            if left:
+                raise PackageFailure(f"{error}; {left}") from error
             raise
         return self._settle(version, planned)
 
@@ -371,9 +378,21 @@ class Change:
         write_atomic(kept, text + "\n")
         return kept, kernels.first_error(text)
 
-    def _take_back(self, before: t.Mapping[str, Package]) -> None:
-        """Leave the packages whole: what the change brought goes, what it replaced comes back."""
+    def _take_back(self, before: t.Mapping[str, Package]) -> str:
+        """Leave the packages whole: what the change brought goes, what it replaced comes back. "" where that worked."""
         self.files.take_back()
+        back = self._differing(before)
+        self.apt.take_back()
+        problem = self.apt.problem(self.apt.change(back, purge=True)) if back else ""
+        if problem:
+            self.apt.repair()
+            back = self._differing(before)
+        self.apt.hold([name for name, package in before.items() if package.held])
+        return (
+            f"and it could not be taken back ({problem}): still to do are {' '.join(back)}" if problem and back else ""
+        )
+
+    def _differing(self, before: t.Mapping[str, Package]) -> t.List[str]:
         now = self.apt.installed()
         back = [f"{name}={package.version}" for name, package in before.items() if name not in now]
         for name, package in now.items():
@@ -382,12 +401,7 @@ class Change:
                 back.append(f"{name}-")
             elif old is not None and old.version != package.version and _OURS_TO_REMOVE.search(name):
                 back.append(f"{name}={old.version}")
-        self.apt.take_back()
-        if back:
-            result = self.apt.change(back, purge=True)
-            if result.problem:
-                self.apt.repair()
-        self.apt.hold([name for name, package in before.items() if package.held])
+        return back
 
 
 def driver_packages(packages: t.Mapping[str, Package], version: str) -> t.List[Package]:
