@@ -68,4 +68,25 @@ def vbios_alike(gpu: Gpu) -> Judged:
     return ok(own)
 
 
-CHECKS: t.Tuple[Check, ...] = (vgpu_license, compute_mode, mig_mode, vbios_alike)
+@check("inforom", "report", "inforom_valid")
+def inforom(gpu: Gpu) -> Judged:
+    """The board's own memory of its settings and errors (infoROM): corrupt, ECC and remapped rows are not kept
+    (DCGM_FR_CORRUPT_INFOROM). The GPU computes, and its vendor can write it anew."""
+    if gpu["inforom_valid"]:
+        return ok("valid")
+    return warn(
+        "the infoROM is corrupt", "valid", "drain and inspect", "the vendor's tool writes it anew, else replace"
+    )
+
+
+@check("gsp-firmware", "report", "gsp_firmware")
+def gsp_firmware(gpu: Gpu) -> Judged:
+    """The firmware of the GPU's own processor (GSP) comes with the driver, and is of its version; another one is a
+    driver that was replaced by halves. Where it is off, the GPU or its owner has it so."""
+    own, driver = str(gpu["gsp_firmware"]), str(gpu.observed["nvml"].get("driver_version") or "")
+    if driver and own != driver:
+        return warn(own, f"{driver}, as the driver", "reboot", "the driver was replaced while it was loaded")
+    return ok(own)
+
+
+CHECKS: t.Tuple[Check, ...] = (vgpu_license, compute_mode, mig_mode, vbios_alike, inforom, gsp_firmware)

@@ -48,8 +48,9 @@ class HostCheck:
         if not gpu_addresses(observed):
             return []
         values = {path: at(observed, path) for path in self.needs}
-        absent = [path for path, value in values.items() if value in (ABSENT, NOT_SUPPORTED)]
-        blank = [path for path, value in values.items() if value is None]
+        failed = observed.get("errors") or {}
+        blank = [path for path, value in values.items() if value is None or path.split(".", 1)[0] in failed]
+        absent = [path for path in values if path not in blank and values[path] in (ABSENT, NOT_SUPPORTED)]
         answer: t.Union[Judged, t.Sequence[About]]
         if absent:
             answer = skip(f"this host does not tell {' and '.join(absent)}")

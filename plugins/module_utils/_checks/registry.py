@@ -10,13 +10,16 @@ import typing as t
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import (
     clocks,
     fabric,
+    host,
     kernel_log,
     kernel_messages,
+    limits,
     links,
     memory,
     modes,
     nvlink,
     power,
+    rdma,
     thermal,
 )
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks.gpu import Check, Observation
@@ -34,6 +37,9 @@ CHECKS: t.Tuple[t.Union[Check, HostCheck], ...] = (
     *modes.CHECKS,
     *kernel_log.CHECKS,
     *kernel_messages.CHECKS,
+    *host.CHECKS,
+    *rdma.CHECKS,
+    *limits.CHECKS,
 )
 
 

@@ -24,6 +24,7 @@ _NOT_SUPPORTED = (3, 22, 26)
 _NOT_THERE = (13, 25)
 _LOST = 15
 _RESET = 16
+_CORRUPT = 14
 
 MIB = 1 << 20
 
@@ -221,12 +222,31 @@ def _identity(one: _Gpu) -> None:
     one.put("architecture", one.ask("Architecture"), lambda code: ARCHITECTURES.get(code, f"architecture {code}"))
     one.put("compute_capability", one.ask("CudaComputeCapability"), lambda pair: f"{pair[0]}.{pair[1]}")
     one.put("gsp_firmware", one.ask("GspFirmwareVersion"), _text)
+    one.put("inforom_valid", _inforom(one))
     one.put(
         "virtualization_mode",
         one.ask("VirtualizationMode"),
         lambda code: VIRTUALIZATION_MODES.get(code, f"mode {code}"),
     )
     one.put("vgpu_license", one.ask("GridLicensableFeatures_v4"), _license)
+
+
+def _inforom(one: _Gpu) -> t.Any:
+    """Whether the checksum of the infoROM is right."""
+    validate = getattr(one.nvml, "nvmlDeviceValidateInforom", None)
+    if validate is None:
+        return _ABSENT
+
+    def call() -> bool:
+        try:
+            validate(one.handle)
+        except one.nvml.NVMLError as error:
+            if error.value == _CORRUPT:
+                return False
+            raise
+        return True
+
+    return one.answer(call)
 
 
 def _modes(one: _Gpu) -> None:

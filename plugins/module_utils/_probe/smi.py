@@ -40,6 +40,8 @@ def parse(text: str) -> Tree:
         root = ElementTree.fromstring(clean)
     except ElementTree.ParseError as error:
         raise Unreadable(f"no XML: {error}") from None
+    # Where an infoROM is corrupt, a line beside the document says so.
+    corrupt = {normalise_address(address) for address in re.findall(r"infoROM is corrupted at gpu (\S+)", text)}
     return {
         "nvml": {
             "state": "ok",
@@ -48,17 +50,18 @@ def parse(text: str) -> Tree:
             "driver_version": root.findtext("driver_version", "").strip(),
             "cuda_version": root.findtext("cuda_version", "").strip(),
         },
-        "gpus": [_gpu(element, index) for index, element in enumerate(root.findall("gpu"))],
+        "gpus": [_gpu(element, index, corrupt) for index, element in enumerate(root.findall("gpu"))],
     }
 
 
-def _gpu(element: ElementTree.Element, index: int) -> Tree:
+def _gpu(element: ElementTree.Element, index: int, corrupt: t.AbstractSet[str] = frozenset()) -> Tree:
     one = _Gpu(element)
     one.tree.update({"index": index, "uuid": None, "pci_address": None, "state": "ok"})
     for path, source, use in _FIELDS:
         one.put(path, one.text(source), use)
     if one.tree["pci_address"] is None:
         one.tree["pci_address"] = normalise_address(element.get("id", ""))
+    one.tree["inforom_valid"] = one.tree["pci_address"] not in corrupt
     _draw(one)
     _sram(one)
     _reasons(one)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import kernel_log
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import kernel_log, limits, settings
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe as observe_parts
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.pci import DEVICES
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
@@ -32,6 +32,8 @@ def add(observed: t.Dict[str, t.Any], runner: Runner, *, remember: bool = False,
             kernel_log.UNKNOWN,
         ),
         ("pci_paths", lambda: pci_paths(runner, observed["pci"]), {}),
+        ("settings", lambda: settings.probe(runner, observed["pci_paths"]), {}),
+        ("limits", lambda: limits.probe(runner), {}),
     ):
         try:
             observed[name] = look()

@@ -56,23 +56,43 @@ ALWAYS = {"driver-owners"}
 
 #: Runs inside a simulation: sets, judges and puts back, one scenario a line.
 JUDGE = """
-import json, subprocess, sys
+import json, os, subprocess, sys
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accelerator, driver, registry
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import runner, whole
 for line in sys.stdin:
     scenario = json.loads(line)
+    before = {}
+    for path, text in scenario.get("files", {}).items():
+        if os.path.exists(path):  # not every kernel has every one
+            before[path] = open(path).read()
+            open(path, "w").write(text + "\\n" if path != "/dev/kmsg" else before[path] + text)
     for change in (scenario["set"], None):
         values = change if change is not None else scenario["back"]
         if values:
             subprocess.run(["gpusim-set", *(f"{key}={value}" for key, value in values.items())], check=True)
         if change is not None:
             seen = whole.observe(runner.Runner())
-            seen["host"]["virtualization"] = "none"  # the machine that runs the tests may be a virtual one
+            # The machine that runs the tests may be a virtual one, with limits of its own.
+            seen["host"].update(virtualization="none", arch="x86_64", kernel="6.8.0")
+            seen["settings"].update(governors="not_supported", battery=False)
+            seen["limits"] = scenario["limits"]
             found = list(accelerator.decide(seen, accelerator.Policy(gpus_expected=scenario["gpus"])).findings)
             found += driver.check(seen) + registry.judge(seen)
             print(json.dumps([finding.to_dict() for finding in found]), flush=True)
+    for path, text in before.items():
+        open(path, "w").write(text)
 """
+
+LIMITS = {
+    "memlock": "unlimited",
+    "open_files": 1048576,
+    "configured": [],
+    "shared_memory": 512 << 30,
+    "files": {"used": 1000, "most": 1000000},
+    "tasks": {"used": 1000, "most": 100000},
+    "variables": [],
+}
 
 
 def simulate(machine: str, lines: t.Sequence[t.Mapping[str, t.Any]], *settings: str) -> list[t.Any]:
@@ -80,7 +100,7 @@ def simulate(machine: str, lines: t.Sequence[t.Mapping[str, t.Any]], *settings: 
     options = [part for setting in settings for part in ("--set", setting)]
     done = subprocess.run(
         [sys.executable, str(SIMULATOR / "gpusim"), "--profile", machine, *options, "--", sys.executable, "-c", JUDGE],
-        input="".join(json.dumps(line) + "\n" for line in lines),
+        input="".join(json.dumps({"limits": LIMITS, **line}) + "\n" for line in lines),
         capture_output=True,
         check=False,
         text=True,
@@ -97,14 +117,14 @@ def simulate(machine: str, lines: t.Sequence[t.Mapping[str, t.Any]], *settings: 
 def simulation() -> t.Any:
     """The parts of gpusim that read profiles and settings."""
     sys.path.insert(0, str(SIMULATOR))
-    yield [importlib.import_module(f"simulation.{name}") for name in ("profiles", "hardware", "scenario")]
+    yield [importlib.import_module(f"simulation.{name}") for name in ("profiles", "hardware", "scenario", "host")]
     sys.path.remove(str(SIMULATOR))
 
 
 @pytest.fixture(scope="module")
 def judged(simulation: t.Any) -> dict[str, list[_finding.Finding]]:
     """The findings of every fault. Those that come over a running machine share one simulation of it."""
-    profiles, hardware, scenario = simulation
+    profiles, hardware, scenario, host = simulation
     results: dict[str, list[_finding.Finding]] = {}
     for machine in sorted({one.machine for one in FAULTS}):
         values = profiles.load(machine)
@@ -117,11 +137,19 @@ def judged(simulation: t.Any) -> dict[str, list[_finding.Finding]]:
                 scenario.assign(changed, setting)
             new = {key: value for key, value in changed.items() if values.get(key) != value}
             lost = set(values) - set(changed)  # a group that became one text
-            if lost or any(key.endswith("/sim/device") or not key.startswith("gpu/") for key in new):
+            files = {f"/{path}": new.pop(f"sim/host/{name}") for name, (path, _usual) in host.FILES.items()
+                     if f"sim/host/{name}" in new}  # fmt: skip
+            if "sim/kernel_log" in new:
+                lines = new.pop("sim/kernel_log").split(scenario.LINE_END)
+                numbered = (f"6,{number},{number}000000,-;{line}\n" for number, line in enumerate(lines, 1000) if line)
+                files["/dev/kmsg"] = "".join(numbered)
+            if lost or any(
+                key.endswith(("/sim/device", "/sim/acs", "/sim/iommu")) or not key.startswith("gpu/") for key in new
+            ):
                 (results[one.says],) = simulate(machine, [{"set": {}, "back": {}, "gpus": count}], *one.settings)
             else:
                 back = {key: values.get(key, "@absent") for key in new}
-                shared.append((one.says, {"set": new, "back": back, "gpus": count}))
+                shared.append((one.says, {"set": new, "back": back, "gpus": count, "files": files}))
         found = simulate(machine, [line for _says, line in shared])
         results.update(zip((says for says, _line in shared), found, strict=True))
     return results

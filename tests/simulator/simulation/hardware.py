@@ -87,6 +87,7 @@ def complete(values: Values) -> None:
             "pcie/non_fatal_errors": "0",
             "pcie/fatal_errors": "0",
             "acs": "0",
+            "iommu": "none",
         })  # fmt: skip
         _links(values, gpu, product if linked else product._replace(links=0))
     for gpu in range(count):

@@ -13,7 +13,14 @@ from pathlib import Path
 
 from simulation import pci
 from simulation.pci import address_of, present
-from simulation.scenario import Values, first_step
+from simulation.scenario import LINE_END, LOG, Values, first_step
+
+#: Files of the kernel that a scenario sets as ``host.NAME``, and what they say on a healthy machine.
+FILES = {
+    "command_line": ("proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz root=/dev/sda1 ro quiet"),
+    "numa_balancing": ("proc/sys/kernel/numa_balancing", "0"),
+    "clocksource": ("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc"),
+}
 
 MODULE_NAMES = ("nvidia", "nvidia_uvm", "nvidia_modeset")
 
@@ -33,7 +40,12 @@ def write(values: Values, folder: Path, kernel_log: str | None = None) -> None:
     if values["sim/driver_loaded"] == "Yes":
         _write_driver(values, folder)
     log = _usual_log(values) if kernel_log is None else kernel_log
+    log += values.get(f"sim/{LOG}", "").replace(LINE_END, "\n")
     (folder / "dev/kmsg").write_text(to_kmsg(log))
+    for name, (path, usual) in FILES.items():
+        file = folder / "files" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(values.get(f"sim/host/{name}", usual) + "\n")
 
 
 def _write_node(path: Path, cpus: str) -> None:

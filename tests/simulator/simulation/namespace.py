@@ -91,6 +91,10 @@ def _kernel_files(folder: Path) -> None:
     for name in ("sys", "proc/driver"):
         _merge(Path("/", name), folder / name)
         _mount(folder / name, Path("/", name))
+    for file in sorted((folder / "files").rglob("*")):
+        real = Path("/", file.relative_to(folder / "files"))
+        if file.is_file() and real.exists():  # not every kernel has every one
+            _mount(file, real)
 
 
 #: Only a simulated sysfs has it.

@@ -26,6 +26,7 @@ class Device(t.NamedTuple):
     driver: str = ""
     bridge: bool = False
     acs: int = 0
+    iommu: str = "none"
 
 
 def present(values: Values) -> list[int]:
@@ -120,7 +121,7 @@ def _gpu(values: Values, gpu: int, loaded: bool) -> Device:
         **_link(values, prefix),
     }
     acs = int(values[f"{prefix}/sim/acs"], 0)
-    return Device(address, (), attributes, "nvidia" if loaded else "", acs=acs)
+    return Device(address, (), attributes, "nvidia" if loaded else "", acs=acs, iommu=values[f"{prefix}/sim/iommu"])
 
 
 def _place(node: str, cpus: str) -> dict[str, str]:
@@ -187,6 +188,9 @@ def _write_device(sys: Path, device: Device) -> None:
     )
     (path / "resource").write_text("0x0000000000000000 0x0000000000000000 0x0000000000000000\n" * 13)
     (path / "config").write_bytes(_config(device))
+    if device.iommu != "none":
+        (path / "iommu_group").mkdir()
+        (path / "iommu_group/type").write_text(device.iommu + "\n")
     up = "../" * len(below)
     for name in ("correctable", "nonfatal", "fatal"):
         (path / f"aer_dev_{name}").write_text(f"TOTAL_ERR_{'COR' if name == 'correctable' else name.upper()} 0\n")

@@ -50,7 +50,7 @@ SHORT = {
     "devices": "sim/devices",
 }
 GLOBAL = re.compile(
-    r"^(sim/(library_version|driver_loaded|kernel_module|init|devices|gpus|start|process/\d+|smi/\w+|nic/\d+/\w+)"
+    r"^(sim/(library_version|driver_loaded|kernel_module|init|devices|gpus|start|process/\d+|smi/\w+|nic/\d+/\w+|host/\w+)"
     r"|driver_version|cuda_version|timestamp|attached_gpus)$"
 )
 MASK_FIELDS = (
@@ -111,11 +111,18 @@ def gpus(values: Values) -> int:
     return int(values["sim/gpus"])
 
 
+#: Lines that a scenario adds to the kernel log, each given by a setting of its own; a scenario is one line a value.
+LOG, LINE_END = "kernel_log", "\\n"
+
+
 def assign(values: Values, setting: str) -> None:
     """Sets PATH=VALUE; PATH is a whole key or its end, with dots or slashes, for one GPU (`gpu.3.`) or for all."""
     path, found, value = setting.partition("=")
     if not found:
         raise ScenarioError(f"--set {setting}: give PATH=VALUE, such as gpu.0.temperature.gpu_temp=95")
+    if path.strip() == LOG:
+        values[f"sim/{LOG}"] = values.get(f"sim/{LOG}", "") + value.strip() + LINE_END
+        return
     for key in _keys(values, path.strip()):
         assign_key(values, key, value.strip())
 
@@ -149,7 +156,7 @@ def _with_unit(key: str, step: str, previous: str) -> str:
 
 def _keys(values: Values, path: str) -> list[str]:
     path = path.replace(".", "/")
-    path = SHORT.get(path, f"sim/{path}" if path.startswith("nic/") else path)
+    path = SHORT.get(path, f"sim/{path}" if path.startswith(("nic/", "host/")) else path)
     if GLOBAL.match(path):
         return [path]
     one = re.fullmatch(r"gpu/(\d+)(?:/(.*))?", path)

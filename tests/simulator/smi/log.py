@@ -45,6 +45,9 @@ def print_xml(sim: Simulation, chosen: List[int]) -> int:
         else:
             print(f"\t<{name}>{escape(sim.raw(name))}</{name}>")
     print("</nvidia_smi_log>")
+    for number in chosen:
+        if values.get(f"gpu/{number}/sim/inforom_valid") == "No":
+            print(f"WARNING: infoROM is corrupted at gpu {sim.address(number)}")
     return 0
 
 

@@ -386,6 +386,11 @@ CASES: t.List[t.Tuple[str, t.List[t.Tuple[str, t.Any]], str, str, str]] = [
     ("8x H100", [("2.mig.pending", True)], "mig-mode", "warn", "reset GPU"),
     ("8x H100", [("2.vbios", "96.00.89.00.01")], "vbios-alike", "warn", "fix configuration"),
     ("GeForce", [("1.vbios", "95.02.18.80.99")], "vbios-alike", "ok", "none"),
+    ("8x H100", [("2.inforom_valid", False)], "inforom", "warn", "drain and inspect"),
+    ("8x H100", [("inforom_valid", True)], "inforom", "ok", "none"),
+    ("8x H100", [("2.inforom_valid", None)], "inforom", "unknown", "drain and inspect"),
+    ("8x H100", [("2.gsp_firmware", "580.95.05")], "gsp-firmware", "warn", "reboot"),
+    ("T4", [("gsp_firmware", NA)], "gsp-firmware", "not_applicable", "none"),
 ]
 
 
