@@ -152,6 +152,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import cooling, supplies
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._power import timed
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._power.read import Ipmi, read
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._power.web import Bmc
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe
@@ -206,6 +207,8 @@ def main() -> None:
     virtualization = str((observed.get("host") or {}).get("virtualization", "unknown"))
     reading = read(options["protocol"], bmc, ipmi, runner, virtualization)
     load = supplies.load_of(observed, options["base_load"] or None, options["gpu_limit"])
+    if reading["where"] == "in-band":  # what a timer saw on this very machine
+        load = load._replace(measured_w=timed.measured(runner))
     policy = supplies.Policy(
         options["redundancy"], options["supply_watts"], options["supplies_expected"], options["shelf_hosts"]
     )

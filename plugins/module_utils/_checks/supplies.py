@@ -26,13 +26,16 @@ LOADED = 0.5
 RECENT_DAYS = 7
 
 
-@dataclass(frozen=True)
-class Load:
-    """What the supplies have to carry, in watts; None is unknown. Draw is of the moment of the reading."""
+class Load(t.NamedTuple):
+    """What the supplies have to carry, in watts; None is unknown.
+
+    Draw is of the moment of the reading, ``base_w`` is configured, ``measured_w`` was seen while the GPUs worked.
+    """
 
     gpu_limits_w: t.Optional[float] = None
     gpu_draw_w: t.Optional[float] = None
     base_w: t.Optional[float] = None
+    measured_w: t.Optional[float] = None
 
 
 @dataclass(frozen=True)
@@ -183,24 +186,24 @@ def working(here: t.Sequence[Supply]) -> t.List[Supply]:
     return [one for one in here if not one["input_lost"] and not one["failed"]]
 
 
-def spare(policy: str, installed: int, at_work: int) -> int:
+def spare(policy: str, installed: int, left: int) -> int:
     """How many more supplies may go in the worst case that the policy names.
 
     ``2n``: one of two feeds, each with half the supplies; those that are gone already are taken to be of the other.
     """
     if policy == "2n":
-        return min(at_work, (installed + 1) // 2)
-    return 0 if policy == "n" else min(at_work, 1)
+        return min(left, (installed + 1) // 2)
+    return 0 if policy == "n" else min(left, 1)
 
 
 def _capacity(reading: Reading, here: t.Sequence[Supply], load: Load, policy: Policy) -> Finding:
     """Whether what is left carries the GPUs at their limits and the rest of the host, with the policy's reserve."""
-    at_work = working(here)
-    watts = sorted(policy.supply_w or one["capacity_w"] or 0.0 for one in at_work)
+    good = working(here)
+    watts = sorted(policy.supply_w or one["capacity_w"] or 0.0 for one in good)
     needed, basis, certain = _needed(reading, load, policy)
     evidence = {
         "supplies": len(here),
-        "working": len(at_work),
+        "working": len(good),
         "capacity_w": watts,
         "needed_w": needed,
         "base_load": basis,
@@ -214,7 +217,7 @@ def _capacity(reading: Reading, here: t.Sequence[Supply], load: Load, policy: Po
     blank = [
         one["name"] for one in here if one["input_lost"] is None or (one["failed"] is None and not one["input_lost"])
     ]
-    if not at_work:
+    if not good:
         return made("fail", "no supply works, as the BMC tells it", "supplies that work", "ask facility", block=False)
     if not all(watts):
         found = "what a supply gives at this input is not told"
@@ -222,10 +225,10 @@ def _capacity(reading: Reading, here: t.Sequence[Supply], load: Load, policy: Po
     if needed is None:
         return made("unknown", basis, "a known load", "fix configuration", block=False)
     total = sum(watts)
-    lost = spare(policy.redundancy, len(here), len(at_work))
+    lost = spare(policy.redundancy, len(here), len(good))
     reserve = sum(watts[: len(watts) - lost])
     load_text = f"{needed:.0f} W ({basis})"
-    found = f"{len(at_work)} of {len(here)} supplies at work give {total:.0f} W"
+    found = f"{len(good)} of {len(here)} supplies at work give {total:.0f} W"
     if total < needed:
         return made("fail", found, f"at least {load_text}", "ask facility")
     if reserve < needed:
@@ -252,17 +255,24 @@ def _needed(reading: Reading, load: Load, policy: Policy) -> t.Tuple[t.Optional[
         parts = f"{load.gpu_limits_w:.0f} W of GPUs and {load.base_w:.0f} W as configured"
         needed = hosts * (load.gpu_limits_w + load.base_w)
         return needed, parts if hosts == 1 else f"{hosts} hosts of {parts}", True
-    consumed = reading["consumed_w"]
-    if consumed is None or load.gpu_draw_w is None:
+    base = beside_gpus(reading, load)
+    if base is None and load.measured_w is None:
         return None, "the base load is neither configured (power_cooling_base_load_w) nor measured", False
-    base = max(0.0, consumed - load.gpu_draw_w)
-    at_work = load.gpu_draw_w >= LOADED * load.gpu_limits_w and load.gpu_limits_w > 0
-    when = "under load" if at_work else "at rest, so that it is more under load"
-    return (
-        load.gpu_limits_w + base,
-        f"{load.gpu_limits_w:.0f} W of GPUs and {base:.0f} W measured {when}",
-        at_work,
-    )
+    certain = at_work(load) or load.measured_w is not None
+    most = max(base or 0.0, load.measured_w or 0.0)
+    when = "under load" if certain else "at rest, so that it is more under load"
+    return load.gpu_limits_w + most, f"{load.gpu_limits_w:.0f} W of GPUs and {most:.0f} W measured {when}", certain
+
+
+def beside_gpus(reading: Reading, load: Load) -> t.Optional[float]:
+    """Watts that the host draws now beside its GPUs, None where one of both is not known."""
+    consumed = reading["consumed_w"]
+    return None if consumed is None or load.gpu_draw_w is None else max(0.0, consumed - load.gpu_draw_w)
+
+
+def at_work(load: Load) -> bool:
+    """Whether the GPUs draw so much that the rest of the host works too."""
+    return bool(load.gpu_limits_w and load.gpu_draw_w and load.gpu_draw_w >= LOADED * load.gpu_limits_w)
 
 
 def _events(reading: Reading) -> t.List[Finding]:

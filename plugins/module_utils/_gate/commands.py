@@ -1,12 +1,14 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What gpufleet-gate does for others with the verdict, by the first word of its command line; it looks at nothing.
+"""What gpufleet-gate does for others with the verdict, by the first word of its command line. It looks at nothing
+but, with ``power``, at the BMC, for the findings that the next look takes in.
 
 gpufleet-gate slurm-health --limit=5% --unknown=pass --scontrol=scontrol [--node=NAME]
 gpufleet-gate slurm-wiring --scontrol=scontrol
 gpufleet-gate node-condition --node=NAME [--every=SECONDS]
 gpufleet-gate metrics --to=PATH
+gpufleet-gate power [--redundancy=n+1] [--base-load=W] [--supply-watts=W] [--expected=N] [--inlet-max=C] [--limit=S]
 """
 
 from __future__ import annotations
@@ -114,9 +116,16 @@ def _metrics(options: Options, folder: str) -> int:
     return 0
 
 
+def _power(options: Options, folder: str) -> int:
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._power import timed
+
+    return timed.run(options, folder)
+
+
 COMMANDS: t.Mapping[str, t.Callable[[Options, str], int]] = {
     "slurm-health": _slurm_health,
     "slurm-wiring": _slurm_wiring,
     "node-condition": _node_condition,
     "metrics": _metrics,
+    "power": _power,
 }

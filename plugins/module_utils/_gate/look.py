@@ -11,7 +11,13 @@ import typing as t
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding, _state
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accelerator, drift, driver, registry
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import acknowledge, record, remembered, verdict
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import (
+    acknowledge,
+    outside,
+    record,
+    remembered,
+    verdict,
+)
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
@@ -56,6 +62,7 @@ def look(runner: Runner, directory: str) -> Seen:
         *accelerator.decide(observed, stated).findings,
         *driver.check(observed),
         *registry.judge(observed),
+        *outside.read(runner.path(outside.FOLDER), time.time()),
     ]
     found = _finding.apply_policy(_finding.stamp(found, observed["observed_at"]), policy.get("checks") or {})
     try:

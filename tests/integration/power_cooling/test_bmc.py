@@ -283,6 +283,8 @@ def test_the_role_asks_from_the_controller_and_shows_no_password(redfish: t.Any,
     gpu = {"state": "ok", "power": {"limit_w": 700.0, "draw_w": 70.0}}
     variables = {
         "ansible_python_interpreter": sys.executable,
+        # What is not there is not set either.
+        "gpufleet_plan": {"accelerator": "cpu"},
         "power_cooling_bmc_host": "127.0.0.1",
         "power_cooling_bmc_port": redfish.port,
         "power_cooling_bmc_user": USER,
