@@ -60,7 +60,7 @@ EXAMPLES = r"""
     reason: "gpufleet: rollout of driver 580"
   delegate_to: slurm-controller
   register: drained
-  until: not drained.busy
+  until: drained.busy is defined and not drained.busy
   retries: 720
   delay: 5
 """
@@ -72,12 +72,17 @@ busy:
   elements: str
   returned: success
   sample: ["job 12 of alice (running)"]
+clock:
+  description: Seconds on a clock of the scheduler's host that nobody sets, to tell how long a drain takes.
+  type: float
+  returned: success
 held:
   description: The reason of somebody else's drain, which stays. Empty where there is none.
   type: str
   returned: success
 """
 
+import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -120,7 +125,7 @@ def main() -> None:
     except (SchedulerError, ValueError, KeyError) as error:
         module.fail_json(msg=f"{params['scheduler']} did not answer as needed: {error}")
     running = f"still runs there: {', '.join(drain.busy)}" if drain.busy else ""
-    module.exit_json(changed=drain.changed, busy=drain.busy, held=drain.held, msg=running)
+    module.exit_json(changed=drain.changed, busy=drain.busy, held=drain.held, clock=time.monotonic(), msg=running)
 
 
 def _converge(run: t.Callable[[t.Sequence[str]], str], params: t.Mapping[str, t.Any], reason: str) -> Drain:
