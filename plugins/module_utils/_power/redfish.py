@@ -289,7 +289,9 @@ def _supply(one: Resource, volts: t.Optional[float], watts: t.Optional[float]) -
     # Dead because of its input is another fault than broken.
     if failed and lost:
         failed = None
-    said = [word for word in (state, health, line, oem, "" if volts is None else f"{volts:g} V in") if word]
+    said = [
+        word for word in (state, health, line, oem, f"{volts:g} V in" if lost and volts is not None else "") if word
+    ]
     return form.supply(
         text(one.get("Name") or one.get("Id") or one.get("MemberId") or "power supply"),
         serial=text(one.get("SerialNumber")) or None,
