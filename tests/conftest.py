@@ -23,6 +23,7 @@ PACKAGES: t.Dict[str, t.Tuple[str, ...]] = {
     "podman": ("podman", "runc", "netavark", "aardvark-dns", "iptables"),
     "debootstrap": ("debootstrap",),
     "gcc": ("gcc", "libc6-dev"),
+    "g++": ("g++",),
     "ssh": ("openssh-client",),
     "git": ("git",),
     "openssl": ("openssl",),

@@ -12,6 +12,7 @@ import itertools
 import time
 import typing as t
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.compiled import compiled
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.counters import Counters
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.device import Device
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.products import (
@@ -58,6 +59,8 @@ def work_of(torch: t.Any, job: t.Mapping[str, t.Any], wire: Wire) -> None:
     timer = Timer(device, counters)
     rates(device, timer, job, wire)
     copies(device, timer, job, wire)
+    if job["compile"]:
+        compiled(device, wire)
     soak(device, job, wire)
     wire.emit("after", **counters.read())
     wire.emit("libraries", libraries=_libraries(device))

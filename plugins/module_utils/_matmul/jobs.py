@@ -80,6 +80,8 @@ def job(
         "warmup_s": warmup_s,
         "heat_s": 2 if cuda else 0,
         "soak_s": soak_s,
+        # Its first call takes as long as everything else of level quick.
+        "compile": level != "quick",
         "share": share,
         "memory_percent": memory_percent,
         "seed": 1,

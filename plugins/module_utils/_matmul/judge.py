@@ -27,6 +27,7 @@ def judge(devices: t.Sequence[Device]) -> t.List[Finding]:
         found.append(_exact(device, siblings))
         found += _agreement(device, siblings)
         found += _pattern(device)
+        found += _compiled(device)
         found += pace(device, siblings)
     return found
 
@@ -86,6 +87,43 @@ def _run(device: Device) -> Finding:
         action=action,
         evidence={"fault": fault, "stderr": device.stderr[-2000:], "code": device.code},
     )
+
+
+def _compiled(device: Device) -> t.List[Finding]:
+    """Can users compile their models, and is what comes of it right?"""
+    found = []
+    for event in device.named("compile"):
+        state = event["state"]
+        if state == "unsupported":
+            found.append(
+                Finding("torch-compile", "not_applicable", device.subject, reason=event["reason"], policy="report")
+            )
+        elif state == "error":
+            found.append(
+                Finding(
+                    "torch-compile",
+                    "warn",
+                    device.subject,
+                    found=f"{event['type']}: {event['message']}",
+                    expected="torch.compile makes a kernel",
+                    action="fix configuration",
+                    policy="report",
+                    reason="it needs a C compiler and Python's headers on the host, and a triton of this torch",
+                )
+            )
+        else:
+            right = state == "ok"
+            found.append(
+                Finding(
+                    "torch-compile",
+                    "ok" if right else "fail",
+                    device.subject,
+                    found="a compiled kernel is right to the last bit" if right else "a compiled kernel computes wrong",
+                    expected="what the same work gives on the CPU",
+                    action="none" if right else "drain and inspect",
+                )
+            )
+    return found
 
 
 def _wrong(event: Event) -> str:

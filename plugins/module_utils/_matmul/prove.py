@@ -14,6 +14,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import F
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import (
     choose,
     collective,
+    compiled,
     compute,
     container,
     counters,
@@ -76,7 +77,7 @@ class Settings:
 
 def worker_source() -> Source:
     """All that a worker runs."""
-    parts = (wire, survey, device_module, counters, products, speed, compute)
+    parts = (wire, survey, device_module, counters, products, speed, compiled, compute)
     return sources([part.__name__ for part in parts])
 
 

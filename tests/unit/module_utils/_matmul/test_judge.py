@@ -206,3 +206,24 @@ def test_a_tenth_slower_is_found_in_a_hundred_of_a_hundred_trials():
         slow = [finding.subject.key for finding in judge(devices) if finding.state == "fail"]
         hits += slow == [f"GPU-{culprit}"]
     assert hits == 100
+
+
+@pytest.mark.parametrize(
+    "event, state, policy, says",
+    [
+        ({"state": "ok"}, "ok", "block", ""),
+        ({"state": "mismatch"}, "fail", "block", ""),
+        ({"state": "unsupported", "reason": "triton is not in this environment"}, "not_applicable", "report", "triton"),
+        (
+            {"state": "error", "type": "InductorError", "message": "Python.h: No such file or directory"},
+            "warn",
+            "report",
+            "Python.h",
+        ),
+    ],
+)
+def test_what_torch_compile_makes(event, state, policy, says):
+    device = Device("cuda", "GPU-1", "NVIDIA L4", "done", [{"event": "compile", **event}])
+    (finding,) = [item for item in judge([device]) if item.check == "torch-compile"]
+    assert (finding.state, finding.policy) == (state, policy)
+    assert says in finding.found + finding.reason
