@@ -228,6 +228,18 @@ def reboot(loaded: str, installed: str, nouveau: bool) -> Finding:
     )
 
 
+def doubled(entries: t.Sequence[str]) -> Finding:
+    """A user's entry of the repository that ours names too: it stays, and its settings hold beside ours."""
+    return Finding(
+        "repository-doubled",
+        "warn",
+        found=_short(entries),
+        expected="one entry of NVIDIA's repository",
+        action="fix configuration",
+        reason="remove it or switch it off: it may trust another key, or let in what the module's stream keeps out",
+    )
+
+
 def library(part: str, packages: t.Mapping[str, str]) -> Finding:
     """What those who compile find on the host."""
     found = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))

@@ -189,6 +189,7 @@ class Change:
             installed,
             lambda name: self.task.image or self.runner.exists(f"/sys/module/{name}"),
         )
+        found += [checks.doubled(self.apt.doubled)] if self.apt.doubled else []
         for kernel in self._targets():
             built = kernels.module(self.runner, kernel)
             found.append(self._judged(kernel, version, built))

@@ -57,7 +57,8 @@ def present(
         raise PackageFailure(f"{apt.name} install {' '.join(exact)}: {problem}")
     apt.hold([name.split("=")[0] for name in names])
     after = _found(names, apt.installed())
-    return Outcome(True, "", after, planned.lines(), [checks.library(part, after)])
+    beside = [checks.doubled(apt.doubled)] if apt.doubled else []
+    return Outcome(True, "", after, planned.lines(), [checks.library(part, after), *beside])
 
 
 def _missing(names: t.Sequence[str], packages: t.Mapping[str, Package]) -> t.List[str]:
