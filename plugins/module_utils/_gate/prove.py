@@ -8,10 +8,13 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding, _state
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import drift
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import READY, Finding
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import look, record
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import look, planned, record
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import prove as matmul
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.jobs import LIMITS
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.environment import environment
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
 LEVEL = "quick"
 #: Checks of drift that say that a proof is due: this is one.
@@ -21,16 +24,26 @@ _ANSWERED = ("proof-due",)
 def prove(seen: look.Seen, directory: str) -> t.List[Finding]:
     """The Findings of the look and of a proof. A ready host's record then says what was proved now.
 
-    Where it was never proved there is no plan to prove, which the look has said.
+    At the first start of an image the plan that it was made for is proved. Where there is neither, there is no plan to
+    prove, which the look has said.
     """
     expected = seen.expected
     if expected is None:
-        return seen.findings
-    python = str(expected["baseline"]["environment"].get("python"))
-    policy = expected.get("policy") or {}
-    settings = matmul.Settings(
-        python, plan=expected["plan"], owned=policy.get("owned", True), level=LEVEL, timeout=LIMITS[LEVEL]
-    )
+        try:
+            first = planned.read(directory)
+        except _state.StateError as error:
+            return [*seen.findings, Finding("proof-known", "unknown", found=str(error), expected="a file of ours")]
+        if first is None:
+            return seen.findings
+        python, plan, policy = first["python"], first["plan"], first["policy"]
+        rest = [finding for finding in seen.findings if finding.check != drift.NEVER_PROVED.check]
+        seen = seen._replace(
+            findings=planned.counted(rest, seen.observed, policy), environment=environment(Runner(), python)
+        )
+    else:
+        python = str(expected["baseline"]["environment"].get("python"))
+        plan, policy = expected["plan"], expected.get("policy") or {}
+    settings = matmul.Settings(python, plan=plan, owned=policy.get("owned", True), level=LEVEL, timeout=LIMITS[LEVEL])
     proof, found = matmul.prove(settings)
     found = _finding.apply_policy(_finding.stamp(found, _finding.now()), policy.get("checks") or {})
     # What a proof of before found, this one answers.
@@ -42,7 +55,7 @@ def prove(seen: look.Seen, directory: str) -> t.List[Finding]:
     if _finding.fold(findings) != READY or any(_stands(finding) for finding in seen.findings):
         return findings
     _state.forget_failed(directory)
-    content = record.content(expected, expected["plan"], policy, seen.observed, seen.environment, proof)
+    content = record.content(expected, plan, policy, seen.observed, seen.environment, proof)
     if content is not None:
         try:
             _state.write_expected(directory, content)
