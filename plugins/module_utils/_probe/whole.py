@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import kernel_log, limits, settings
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import kernel_log, limits, settings, smi_links
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe as observe_parts
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.pci import DEVICES
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
@@ -41,6 +41,10 @@ def add(observed: t.Dict[str, t.Any], runner: Runner, *, remember: bool = False,
             # As in observe.py: one part must not hide the others.
             observed["errors"][name] = f"{type(error).__name__}: {error}"
             observed[name] = unknown
+    try:
+        smi_links.add(observed, runner)
+    except Exception as error:  # pylint: disable=broad-except
+        observed["errors"]["links"] = f"{type(error).__name__}: {error}"
 
 
 def pci_paths(runner: Runner, pci: t.Sequence[t.Mapping[str, t.Any]]) -> t.Dict[str, t.List[str]]:

@@ -20,6 +20,9 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner imp
 SAMPLES = Path(os.environ.get("GPUFLEET_SAMPLES") or Path(__file__).resolve().parents[5] / "shared" / "samples")
 
 
+NOTHING: t.Dict[str, t.Any] = {"host": {"boot_id": "x"}, "pci": [], "gpus": [], "nvml": {}}
+
+
 def tree(root: Path, **files: str) -> Runner:
     for name, text in files.items():
         path = root / name.replace("__", "/")
@@ -167,7 +170,7 @@ def test_limits_of_logins(tmp_path: Path) -> None:
 
 
 def test_this_machine() -> None:
-    observed: t.Dict[str, t.Any] = {"host": {"boot_id": "x"}, "pci": [], "errors": {}}
+    observed: t.Dict[str, t.Any] = {**NOTHING, "errors": {}}
     whole.add(observed, Runner())
     assert observed["errors"] == {}
     assert observed["limits"]["shared_memory"] and observed["settings"]["command_line"]
@@ -175,7 +178,7 @@ def test_this_machine() -> None:
 
 def test_a_part_that_breaks_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "probe", lambda runner, paths: 1 / 0)
-    observed: t.Dict[str, t.Any] = {"host": {"boot_id": "x"}, "pci": [], "errors": {}}
+    observed: t.Dict[str, t.Any] = {**NOTHING, "errors": {}}
     whole.add(observed, Runner())
     assert observed["errors"] == {"settings": "ZeroDivisionError: division by zero"}
     assert observed["settings"] == {} and observed["limits"] and observed["kernel_log"]
