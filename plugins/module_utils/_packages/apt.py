@@ -168,7 +168,7 @@ class Apt:
         self.runner = Runner(runner.root, {**runner.env, **QUIET})
         self.lock_limit, self.limit, self.scratch = lock_limit, limit, scratch
         self.etc = f"{scratch}/etc" if scratch else "/etc/apt"
-        #: Entries of a user's that stay beside ours: apt takes a repository once.
+        #: NVIDIA's repositories that a user named and that stay beside ours.
         self.doubled: t.List[str] = []
 
     def options(self) -> t.List[str]:
@@ -208,6 +208,18 @@ class Apt:
         """Fetch the lists. A repository that fails is an error: a version chosen without it may be the wrong one."""
         argv = ["apt-get", *self.options(), "-o", "APT::Update::Error-Mode=any", "update", "--quiet"]
         self._must(self._waiting(argv), "apt-get update")
+        self.doubled = self._beside()
+
+    def _beside(self) -> t.List[str]:
+        """NVIDIA's repositories that somebody else named: a CUDA on the disk brings a driver of its own along."""
+        ours = set()
+        for name in self.runner.listdir(f"{self.etc}/sources.list.d"):
+            if name.startswith("gpufleet-"):
+                text = self.runner.read(f"{self.etc}/sources.list.d/{name}") or ""
+                ours |= {entry.uri.rstrip("/") for entry in sources.parse_deb822(text)}
+        origins = parse_origins(self.runner.run(["apt-cache", *self.options(), "policy"], limit=60).out)
+        places = {source.split(" ", 1)[0].rstrip("/") for source, origin in origins.items() if origin == VENDOR}
+        return sorted(places - ours)
 
     def _waiting(self, argv: t.Sequence[str]) -> Result:
         """Run what gives up on a lock at once, until the lock is free or the time to wait for it is over."""
@@ -338,10 +350,11 @@ class Apt:
 
     def _only_once(self, url: str, ours: str, files: Files) -> None:
         """Put aside other entries of the same repository, which apt refuses beside ours, and keys that were revoked."""
-        for name in self.runner.listdir(f"{self.etc}/sources.list.d"):
-            if name == ours or not name.endswith((".list", ".sources")):
+        names = [f"sources.list.d/{name}" for name in self.runner.listdir(f"{self.etc}/sources.list.d")]
+        for name in ["sources.list", *names]:
+            if name == f"sources.list.d/{ours}" or not name.endswith((".list", ".sources")):
                 continue
-            path = f"{self.etc}/sources.list.d/{name}"
+            path = f"{self.etc}/{name}"
             text = self.runner.read(path) or ""
             entries = sources.parse_deb822(text) if name.endswith(".sources") else sources.parse_list(text)
             same = [entry for entry in entries if entry.uri.rstrip("/") == url.rstrip("/")]
@@ -349,11 +362,12 @@ class Apt:
                 raise PackageFailure(f"{path} names {url} among others, and apt takes it once: remove it there")
             if same:
                 files.aside(path)
-        trusted = "/etc/apt/trusted.gpg.d"
-        for name in [] if self.scratch else self.runner.listdir(trusted):
-            found = openpgp.known(self.runner.read_bytes(os.path.join(trusted, name)))
+        trusted = ["/etc/apt/trusted.gpg"]
+        trusted += [f"/etc/apt/trusted.gpg.d/{name}" for name in self.runner.listdir("/etc/apt/trusted.gpg.d")]
+        for path in [] if self.scratch else trusted:
+            found = openpgp.known(self.runner.read_bytes(path))
             if found and set(found) <= set(openpgp.REVOKED):
-                files.aside(os.path.join(trusted, name))
+                files.aside(path)
 
     def problem(self, result: Result) -> str:
         """Why a run did not end well, "" where it did."""

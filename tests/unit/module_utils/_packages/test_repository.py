@@ -141,3 +141,65 @@ def test_a_file_with_other_entries_is_the_users(tmp_path: Path) -> None:
         repository.place(repository.of_plan(PLAN, {"fingerprint": FINGERPRINT}), apt, files, lambda _url: KEY.encode())
     files.take_back()
     assert list((tmp_path / "etc").rglob("gpufleet*")) == []
+
+
+def test_an_entry_of_the_main_list_is_the_users_too(tmp_path: Path) -> None:
+    apt, files = scratch(tmp_path)
+    (tmp_path / "etc/sources.list").write_text("deb http://mirror/debian bookworm main\n" + OTHER)
+    with pytest.raises(PackageFailure, match=r"/etc/sources\.list names https://vendor.*remove it there"):
+        repository.place(repository.of_plan(PLAN, {"fingerprint": FINGERPRINT}), apt, files, lambda _url: KEY.encode())
+
+
+def test_a_key_that_was_changed_is_fetched_once_and_the_old_one_goes(tmp_path: Path) -> None:
+    """Rotation: the repository has a new key, and the plan, or the user, its fingerprint."""
+    apt, files = scratch(tmp_path)
+    path = tmp_path / "etc/gpufleet-debian12.asc"
+    path.write_bytes(b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nthe old one\n-----END PGP PUBLIC KEY BLOCK-----\n")
+    place = repository.of_plan(PLAN, {"fingerprint": FINGERPRINT})
+    repository.place(place, apt, files, lambda _url: KEY.encode())
+    assert openpgp.fingerprints(path.read_bytes()) == [FINGERPRINT] and files.changed
+    # The repository was signed anew, and nobody has said so: the key that is there stays.
+    newer = repository.of_plan(PLAN, {"fingerprint": "02182E60104FCDC26EAE1B8597A5D4CB8793F200"})
+    with pytest.raises(PackageFailure, match=f"holds {FINGERPRINT}; .* 02182E60104FCDC2"):
+        repository.place(newer, apt, Files(Runner()), lambda _url: KEY.encode())
+    assert openpgp.fingerprints(path.read_bytes()) == [FINGERPRINT]
+
+
+def test_a_revoked_key_is_put_aside_and_one_among_others_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As "apt-key add" left it: in a file of its own, and in one that also holds a key of the user's."""
+    monkeypatch.setattr(openpgp, "REVOKED", (FINGERPRINT,))
+    root = tmp_path / "host"
+    (root / "etc/apt/trusted.gpg.d").mkdir(parents=True)
+    old, mixed = root / "etc/apt/trusted.gpg.d/cuda.asc", root / "etc/apt/trusted.gpg.d/site.asc"
+    old.write_text(KEY)
+    body = base64.b64decode(KEY.split("\n\n", 1)[1].split("\n=", maxsplit=1)[0])
+    mixed.write_bytes(body + b"\x98\x33\x04" + bytes(50))
+    put: t.List[str] = []
+
+    class Remembering(Files):
+        def aside(self, path: str) -> None:
+            put.append(path)
+
+    apt = Apt(Runner(str(root)), 1, 1)
+    apt.etc = str(tmp_path / "etc")
+    apt.enter("debian12", str(PLAN["url"]), "/k.asc", Remembering(Runner()), lambda _url: True)
+    assert put == ["/etc/apt/trusted.gpg.d/cuda.asc"]
+
+
+def test_another_repository_of_nvidias_is_named(tmp_path: Path) -> None:
+    """What copied commands leave: CUDA with its driver as a repository on the disk."""
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    said = (
+        " 600 https://vendor.example.invalid/debian12/x86_64  Packages\\n     release o=NVIDIA,l=NVIDIA CUDA,c=\\n"
+        " 500 file:/var/cuda-repo-debian12-12-8-local  Packages\\n     release o=NVIDIA,l=NVIDIA CUDA,c=\\n"
+        " 500 http://mirror/debian bookworm/main amd64 Packages\\n     release v=12.15,o=Debian,a=oldstable\\n"
+    )
+    for name, text in (("apt-cache", f"printf '{said}'"), ("apt-get", "true")):
+        (tmp_path / f"usr/bin/{name}").write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / f"usr/bin/{name}").chmod(0o755)
+    sources = tmp_path / "etc/apt/sources.list.d"
+    sources.mkdir(parents=True)
+    (sources / "gpufleet-debian12.sources").write_text(f"Types: deb\nURIs: {PLAN['url']}\nSuites: /\n")
+    apt = Apt(Runner(str(tmp_path), {"PATH": "/usr/bin:/bin"}), 1, 1)
+    apt.update()
+    assert apt.doubled == ["file:/var/cuda-repo-debian12-12-8-local"]
