@@ -135,6 +135,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import driver as driver_checks
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import packages as checks
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import (
     busy,
@@ -221,6 +222,9 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
         return driver.Outcome(), False
     if changes:
         _may_touch(seen, host, action, image)
+        two = driver_checks.two_drivers(seen)
+        if two is not None and known is None:
+            raise driver.Stop(two)
     if not changes and system.refusal(runner, host["os"]):
         return driver.Outcome(version=seen["version"] or seen["library_version"]), False
     limits = (given["lock_timeout"], given["timeout"])

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
@@ -45,12 +46,38 @@ def _owners(driver: t.Mapping[str, t.Any]) -> Finding:
             reason="two owners overwrite each other at the next upgrade; remove the one that is not wanted",
             evidence={"owners": [dict(claim) for claim in driver["owners"]]},
         )
+    two = two_drivers(driver)
+    if two is not None:
+        return two
     return Finding(
         "driver-owners",
         "warn" if owner == "unknown" else "ok",
         found=f"{owner}: {'; '.join(evidence) or 'no trace of who installed it'}",
         expected="one owner of the driver",
         reason="a driver whose owner is not known is proved and never touched" if owner == "unknown" else "",
+        evidence={"owners": [dict(claim) for claim in driver["owners"]]},
+    )
+
+
+#: As the probe says it: "libcuda1 535.261.03-1~deb12u1 owns /usr/lib/...". A kernel's number has no such form.
+_PACKAGE = re.compile(r"^(\S+) (?:\d+:)?(\d{3}\.\d+(?:\.\d+)?)\S* owns ")
+
+
+def two_drivers(driver: t.Mapping[str, t.Any]) -> t.Optional[Finding]:
+    """Packages of two drivers on one host, as copied commands leave them: a distribution's beside a vendor's."""
+    claims = [claim["evidence"] for claim in driver["owners"] if claim["owner"] == "package"]
+    found = [match for match in (_PACKAGE.match(evidence) for evidence in claims) if match]
+    if len({match[2] for match in found}) < 2:
+        return None
+    named = dict.fromkeys(f"{match[1]} {match[2]}" for match in found)
+    return Finding(
+        "driver-owners",
+        "fail",
+        found=f"packages of two drivers: {', '.join(named)}",
+        expected="packages of one driver",
+        action="fix configuration",
+        reason="remove one of them with the source that it came from, so that no upgrade brings it back; nothing is"
+        " changed until then",
         evidence={"owners": [dict(claim) for claim in driver["owners"]]},
     )
 
