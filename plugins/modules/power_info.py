@@ -14,7 +14,9 @@ description:
   - Judges whether the supplies that work carry the GPUs at their power limits and the rest of the host, with the
     reserve that the site wants.
   - A BMC that is silent, slow or says nonsense is unknown and only reported. The module does not fail for it.
-  - A login that is refused is never tried again, so that no fleet is locked out.
+  - A login that a BMC refuses is not tried again there for an hour, and after two BMCs that refuse it, and none that
+    takes it, on no other, so that no fleet is locked out. Until it was taken once, BMCs are asked one after the other.
+    This is remembered in C($XDG_STATE_HOME/gpufleet) of the user that asks, without the password.
 options:
   host:
     description:
@@ -145,6 +147,7 @@ findings:
   returned: always
 """
 
+import os
 import re
 import typing as t
 
@@ -152,7 +155,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import cooling, supplies
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._power import timed
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._power import login, timed
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._power.read import Ipmi, read
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._power.web import Bmc
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe
@@ -205,7 +208,7 @@ def main() -> None:
     )
     ipmi = Ipmi(options["port"] or PORTS["ipmi"], options["cipher"])
     virtualization = str((observed.get("host") or {}).get("virtualization", "unknown"))
-    reading = read(options["protocol"], bmc, ipmi, runner, virtualization)
+    reading = read(options["protocol"], bmc, ipmi, runner, virtualization, login.folder(os.environ))
     load = supplies.load_of(observed, options["base_load"] or None, options["gpu_limit"])
     if reading["where"] == "in-band":  # what a timer saw on this very machine
         load = load._replace(measured_w=timed.measured(runner))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._power import ipmi, redfish
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._power import reading as form
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._power.login import Login
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._power.reading import Reading
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._power.web import Bmc, Web
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Result, Runner
@@ -31,10 +32,14 @@ class Ipmi:
     privilege: str = "user"
 
 
-def read(protocol: str, bmc: Bmc, ipmi_options: Ipmi, runner: Runner, virtualization: str) -> Reading:
-    """One reading, dated. ``protocol`` is redfish or ipmi; without a host of the BMC it is the machine's own."""
+def read(protocol: str, bmc: Bmc, ipmi_options: Ipmi, runner: Runner, virtualization: str, logins: str = "") -> Reading:
+    """One reading, dated. ``protocol`` is redfish or ipmi; without a host of the BMC it is the machine's own.
+
+    ``logins``: the folder in which refused logins are remembered. IPMI has none: its words for a refusal and for
+    silence are the same, and a client sees a wrong password before it sends its proof of it (RAKP 2).
+    """
     if bmc.host and protocol == "redfish":
-        web = Web(bmc)
+        web = Web(bmc, Login(logins, bmc.host, bmc.user, bmc.password) if logins else None)
         try:
             found = redfish.read(web.get, bmc.host)
         finally:

@@ -16,6 +16,7 @@ import typing as t
 import urllib.parse
 from dataclasses import dataclass, field
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._power.login import Login
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._power.reading import Trouble, text, within
 
 #: Bytes of one answer: a collection with all its members of a large chassis is a few hundred KB.
@@ -43,8 +44,10 @@ class Bmc:
 class Web:
     """Gets resources of one BMC, one after the other, over a connection that is kept where the BMC keeps it."""
 
-    def __init__(self, bmc: Bmc) -> None:
+    def __init__(self, bmc: Bmc, login: t.Optional[Login] = None) -> None:
         self._bmc = bmc
+        #: Asked until the login was taken.
+        self._login = login
         self._deadline = time.monotonic() + bmc.limit
         self._connection: t.Optional[http.client.HTTPSConnection] = None
         #: The words of a refusal, after which nothing more is asked.
@@ -54,6 +57,14 @@ class Web:
         """A resource. Raises Trouble."""
         if self._refused:
             raise Trouble("refused", self._refused)
+        if self._login is None or path.rstrip("/") == ROOT:
+            return self._within(path)
+        with self._login.turn():
+            found = self._within(path)
+        self._login = None
+        return found
+
+    def _within(self, path: str) -> t.Dict[str, t.Any]:
         limit = min(ANSWER_SECONDS, self._deadline - time.monotonic())
         try:
             return within(limit, lambda: self._get(path, limit))

@@ -63,7 +63,7 @@ def tree() -> dict[str, t.Any]:
 class Redfish:
     """A service on this machine. A test changes ``tree``; an int is answered as a status, bytes as they are."""
 
-    def __init__(self, certificate: Path) -> None:
+    def __init__(self, certificate: Path, address: str = "127.0.0.1") -> None:
         self.certificate = certificate
         self.tree = tree()
         self.asked: list[tuple[str, bool]] = []
@@ -86,7 +86,7 @@ class Redfish:
             def handle_error(self, *_arguments: t.Any) -> None:
                 """A client that goes away, as one does that does not trust us."""
 
-        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server = Server((address, 0), Handler)
         self._server.daemon_threads = True
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
@@ -133,6 +133,15 @@ def redfish(certificate: Path) -> t.Iterator[Redfish]:
     service = Redfish(certificate)
     yield service
     service.close()
+
+
+@pytest.fixture
+def fleet(certificate: Path) -> t.Iterator[list[Redfish]]:
+    """Four services, the BMCs of a fleet."""
+    services = [Redfish(certificate, f"127.0.0.{index}") for index in range(1, 5)]
+    yield services
+    for service in services:
+        service.close()
 
 
 LAN = """name "gpunode"
@@ -254,7 +263,7 @@ def server() -> Sensors:
     sensors.measured(1, 1, (0x37, 1), "Inlet Temp", 1, 1, 24, (47, 42, 38, 0, 0, 0), 0x38)
     for index in range(1, 5):
         sensors.measured(16 + index, 4, (0x1D, index), f"Fan{index}", 0x12, 100, 90, (0, 0, 0, 0, 10, 20), 0x03)
-    for index in range(1, 7):
+    for index in range(1, 5):
         sensors.measured(32 + index, 11, (10, index), f"PSU{index} Input", 6, 10, 120)
         sensors.told(48 + index, 8, (10, index), f"PSU{index} Status", 0)
     sensors.told(64, 8, (19, 1), "PS Redundancy", 0, 0x0B)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
 import threading
 import time
 import typing as t
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,6 +88,40 @@ def test_redfish_healthy_then_without_input(redfish: t.Any) -> None:
         "psu-capacity": "fail",
         "inlet-hot": "warn",
     }
+
+
+@pytest.mark.needs("openssl")
+def test_a_wrong_password_locks_no_fleet(fleet: list[t.Any], tmp_path: Path) -> None:
+    """Many BMCs at once that ask one directory: it sees two tries, whoever asks how often; the right one, all."""
+    services = fleet
+    folder = str(tmp_path / "state")
+
+    def ask(service: t.Any, password: str) -> dict[str, t.Any]:
+        # Each BMC has a name of its own here.
+        name = f"127.0.0.{1 + services.index(service)}"
+        bmc = Bmc(name, service.port, USER, password, False, "", 30.0)
+        return read("redfish", bmc, Ipmi(), Runner(), "none", folder)
+
+    def all_at_once(password: str) -> list[dict[str, t.Any]]:
+        with ThreadPoolExecutor(len(services)) as pool:
+            return list(pool.map(lambda service: ask(service, password), services))
+
+    def tries() -> int:
+        return sum(login for service in services for _path, login in service.asked)
+
+    assert {reading["state"] for reading in all_at_once("wrong-a") + all_at_once("wrong-a")} == {"refused"}
+    assert tries() == 2
+    # Another password is another login, and once it was taken nobody waits.
+    assert {reading["state"] for reading in all_at_once(PASSWORD)} == {"ok"}
+    services[0].tree["/redfish/v1/Chassis"] = 401
+    before = tries()
+    assert [ask(services[0], PASSWORD)["state"] for _ in range(3)] == ["refused"] * 3
+    assert tries() == before + 1
+    assert ask(services[1], PASSWORD)["state"] == "ok"
+    kept = (tmp_path / "state/bmc-logins.json").read_text()
+    assert (tmp_path / "state/bmc-logins.json").stat().st_mode & 0o777 == 0o600
+    assert PASSWORD not in kept
+    assert "wrong-a" not in kept
 
 
 HTML = b"<!DOCTYPE html><html><title>Login</title></html>"
@@ -299,6 +335,7 @@ def test_the_role_asks_from_the_controller_and_shows_no_password(redfish: t.Any,
         },
         "result_file": str(tmp_path / "result.json"),
     }
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     (tmp_path / "vars.json").write_text(json.dumps(variables))
     command = [
         "ansible-playbook",
@@ -308,7 +345,9 @@ def test_the_role_asks_from_the_controller_and_shows_no_password(redfish: t.Any,
         "--extra-vars",
         f"@{tmp_path / 'vars.json'}",
     ]
-    done = subprocess.run([*command, str(tmp_path / "play.yml")], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, str(tmp_path / "play.yml")], cwd=ROOT, capture_output=True, text=True, check=False, env=environ
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert PASSWORD not in done.stdout + done.stderr
     result = json.loads((tmp_path / "result.json").read_text())
