@@ -13,7 +13,14 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, now, verdict
-from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._report import collect, plan, store, table, variables
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._report import (
+    checks,
+    collect,
+    plan,
+    store,
+    table,
+    variables,
+)
 
 Vars = t.Mapping[str, t.Any]
 
@@ -119,6 +126,11 @@ def _refuse_misspelt(facts: Vars) -> None:
         for host in facts["ansible_play_hosts_all"]
         for name, meant in variables.misspelt(facts["hostvars"][host], known).items()
     }
+    policies = {host: facts["hostvars"][host].get("gpufleet_policy") for host in facts["ansible_play_hosts_all"]}
+    names = checks.known() if any(policies.values()) else frozenset()
+    bad = sorted({text for policy in policies.values() if policy for text in checks.problems(policy, names)})
+    if bad:
+        raise AnsibleActionFail("; ".join([*bad, "nothing was done"]))
     if wrong:
         raise AnsibleActionFail(
             "variables that no role reads: " + "; ".join(sorted(wrong)) + " Rename or remove them; nothing was done."
