@@ -15,7 +15,7 @@ Facts = t.Mapping[str, t.Any]
 SHOWN = 4
 
 
-def nvlink_mesh(topology: Facts, ids: t.Mapping[str, str], error: str) -> Finding:
+def nvlink_mesh(topology: Facts, ids: t.Mapping[str, str], error: str, virtual: bool = False) -> Finding:
     """The links of each pair of GPUs against what the board has.
 
     On a board with NVSwitches every pair is joined by all links of a GPU; NCCL leaves out links that are down without a
@@ -50,6 +50,8 @@ def nvlink_mesh(topology: Facts, ids: t.Mapping[str, str], error: str) -> Findin
     if form == "switch" and len(order) == 4 and _even(pairs):
         # Four GPUs without a switch share their links out among three others.
         return Finding("nvlink-mesh", "ok", found=f"each pair of 4 GPUs: {pairs[0, 1]} links", evidence=evidence)
+    if form == "switch" and virtual and len(order) < 8 and not any(pairs.values()):
+        return Finding("nvlink-mesh", "not_applicable", reason="the hypervisor gave this machine no NVLink")
     if form == "switch":
         return Finding(
             "nvlink-mesh",

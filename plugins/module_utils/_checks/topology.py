@@ -28,7 +28,7 @@ SHOWN = 4
 def judge(topology: Facts, ids: t.Mapping[str, str], virtual: bool, mesh_error: str) -> t.List[Finding]:
     """What follows from a topology; ``ids`` are the GPUs' PCI device ids by address."""
     return [
-        nvlink_mesh(topology, ids, mesh_error),
+        nvlink_mesh(topology, ids, mesh_error, virtual),
         gpu_nic_affinity(topology),
         nic_link(topology),
         *bridge_link(topology),

@@ -100,6 +100,12 @@ def test_nvlink_mesh(case: str) -> None:
     assert (finding.state, words in finding.found) == (state, True), finding
 
 
+def test_a_part_of_a_board_in_a_virtual_machine() -> None:
+    for count, links, state in ((2, lambda gpu: {}, "not_applicable"), (2, full, "ok"), (8, lambda gpu: {}, "fail")):
+        topo = topology_of(count, links=links)
+        assert mesh.nvlink_mesh(topo, dict.fromkeys(topo["gpus"], H100), "", virtual=True).state == state
+
+
 def test_a_mesh_of_unlike_cards_and_one_without_a_driver() -> None:
     topo = topology_of(2, links=pair)
     first, second = topo["gpus"]
