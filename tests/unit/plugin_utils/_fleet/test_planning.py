@@ -224,3 +224,13 @@ def test_images_do_not_count_in_the_majority_of_hosts():
     found = plan_hosts(hosts, observations)
     assert not any(item.state == "fail" for name in "ab" for item in found[name].findings)
     assert {found[name].plan["torch"]["variant"] for name in found} == {"cu130"}
+
+
+@pytest.mark.parametrize("name", ["Talos (v1.11)", "Flatcar Container Linux", "Fedora CoreOS 43"])
+def test_an_image_based_system_without_a_driver_is_refused_before_the_first_task(name):
+    seen = host()
+    seen["driver"] = {**bare()["driver"], "owner": "image_os", "owners": [{"owner": "image_os", "evidence": name}]}
+    seen |= {"nvml": bare()["nvml"], "gpus": []}
+    found = planned({"one": seen}, pytorch_version="2.13.0")["one"]
+    assert found.plan["status"] == "conflict" and "driver-owned-elsewhere" in found.msg
+    assert found.steps == []
