@@ -18,8 +18,8 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import (
     remembered,
     verdict,
 )
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.whole import observe
 
 Facts = t.Dict[str, t.Any]
 
@@ -36,7 +36,7 @@ class Seen(t.NamedTuple):
 
 def look(runner: Runner, directory: str) -> Seen:
     """This host under the policy that was recorded with its proof, acknowledged where somebody answers for it."""
-    observed = observe(runner)
+    observed = observe(runner, remember=True)
     expected: t.Optional[Facts] = None
     held: Facts = {}
     try:
