@@ -60,8 +60,8 @@ options:
     default: host
   judge:
     description:
-      - Also judges the health of each GPU. RV(findings) then hold its memory errors, links, temperatures, power and
-        clocks; C(docs/checks.md) lists the checks, their limits and what to do.
+      - Also judges the health of each GPU and of its host. RV(findings) then hold memory errors, links, temperatures,
+        power, clocks, the kernel log, settings and limits; C(docs/checks.md) lists the checks and what to do.
     type: bool
     default: false
   acknowledge_kernel_log:
@@ -144,6 +144,12 @@ observed:
       type: dict
     kernel_log:
       description: What the kernel said since the driver was loaded, the GPU was reset or somebody acknowledged it.
+      type: dict
+    settings:
+      description: How the kernel and the buses are set up for GPUs.
+      type: dict
+    limits:
+      description: What limits programs, and variables that are set for everybody.
       type: dict
     errors:
       description: Parts that could not be read, with the error.
