@@ -43,8 +43,7 @@ extends_documentation_fragment:
   - gpufleet.pytorch.attributes
 attributes:
   check_mode:
-    support: none
-    details: A rollout in check mode only prints its schedule.
+    support: full
   diff_mode:
     support: none
 author:
@@ -96,6 +95,9 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._rollout.drain im
     SchedulerError,
 )
 
+#: What the schedulers' commands are told to do where they change something.
+CHANGING = ("update", "annotate", "cordon", "uncordon", "drain")
+
 
 def main() -> None:
     """Entry point."""
@@ -107,6 +109,7 @@ def main() -> None:
             "reason": {"type": "str", "default": ROLLOUT},
             "evict": {"type": "bool", "default": False},
         },
+        supports_check_mode=True,
     )
     params = module.params
     reason = " ".join(params["reason"].split())
@@ -115,6 +118,8 @@ def main() -> None:
     runner = Runner()
 
     def run(argv: t.Sequence[str]) -> str:
+        if module.check_mode and argv[1] in CHANGING:
+            return ""
         result = runner.run(argv, limit=LIMIT)
         if result.problem:
             raise SchedulerError(f"{' '.join(argv)}: {result.problem}")
