@@ -109,6 +109,8 @@ def main() -> None:
     if not wish.any:
         changed = _unit(runner, None, module.check_mode)
         module.exit_json(changed=changed, changes=[], findings=[])
+    if os.geteuid() != 0:
+        module.fail_json(msg="limits of GPUs are set by root; use become. Nothing was set")
     program = next((path for path in ask.SMI if runner.which(path)), None)
     observed = observe(runner)
     if observed["nvml"]["state"] != "ok":

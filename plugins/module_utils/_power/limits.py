@@ -87,7 +87,7 @@ def changes(gpus: t.Sequence[Gpu], wish: Wish, locked: t.Mapping[str, t.Any]) ->
 
 def _change(setting: str, option: str, value: str, is_now: t.Mapping[str, str], after: str) -> Change:
     other = [(uuid, text) for uuid, text in is_now.items() if text != after]
-    return Change(setting, option, value, tuple(uuid for uuid, _ in other), tuple(text for _, text in other), after)
+    return Change(setting, option, value, tuple(one[0] for one in other), tuple(one[1] for one in other), after)
 
 
 def _within_range(gpu: Gpu, watts: float) -> None:
