@@ -16,7 +16,7 @@ import sys
 import time
 import typing as t
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import dnf_files, dnf_worker
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import dnf_files, dnf_worker, openpgp
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Change, Package, PackageFailure
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.files import Files
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.manager import Versions
@@ -270,11 +270,20 @@ class Dnf:
                 files.aside(f"{folder}/{entry}")
             elif same:
                 self.doubled.append(f"/etc/yum.repos.d/{entry} [{', '.join(same)}]")
+        self._forget_keys()
         old = self.runner.read(f"{folder}/{own}") or ""
         known = re.search(r"^repo_gpgcheck=(\d)", old, re.MULTILINE) if f"\nbaseurl={url}\n" in old else None
         sure = known[1] == "1" if known else signed(url + "repodata/repomd.xml.asc")
         key = f"{KEYS}/{os.path.basename(key)}"
         files.write(f"{folder}/{own}", dnf_files.repository(name, url, key, sure))
+
+    def _forget_keys(self) -> None:
+        """rpm trusts the keys of its database for every repository: those that were revoked go."""
+        asked = ["rpm", "--query", "gpg-pubkey", "--queryformat=%{VERSION} %{NAME}-%{VERSION}-%{RELEASE}\n"]
+        lines = [] if self.scratch else self.runner.run(asked, limit=60).out.splitlines()
+        old = [line.split()[1] for line in lines if line.split()[0] in {key[-8:].lower() for key in openpgp.REVOKED}]
+        if old:
+            self._must(self.runner.run(["rpm", "--erase", *old], limit=60), f"rpm --erase {' '.join(old)}")
 
     # One piece of work.
 

@@ -56,7 +56,7 @@ def host(root: Path, **answers: t.Any) -> dnf.Dnf:
     """A dnf of that root, whose worker and rpm answer as told."""
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/bin/dnf").write_text("#!/usr/bin/python3.9 -sP\n")
-    told = {"--whatprovides": [Result(0, "kernel-core\n")], "rpm --query": [Result(0, ROWS)], **answers}
+    told = {**answers, "--whatprovides": [Result(0, "kernel-core\n")], "rpm --query": [Result(0, ROWS)]}
     runner = Answers(root, {**told, "-c": answers.get("worker", [{}])})
     found = dnf.Dnf(runner, 0, 5, stream="nvidia-driver:580-open")
     found.runner, found.arch, found.locks = runner, "x86_64", str(root / "locks")
@@ -330,6 +330,27 @@ def test_a_repository_is_named_once(
     assert "gpgcheck=1\nrepo_gpgcheck=1\ngpgkey=file:///etc/pki/rpm-gpg/RPM-GPG-KEY-gpufleet-rhel9\n" in text
     # Whether the index is signed is asked once: a server that fails later does not loosen it.
     assert asked == [url + "repodata/repomd.xml.asc"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "erased"),
+    [
+        (
+            "d42d0685 gpg-pubkey-d42d0685-62589a51\n7fa2af80 gpg-pubkey-7fa2af80-576db785\n",
+            ["gpg-pubkey-7fa2af80-576db785"],
+        ),
+        ("d42d0685 gpg-pubkey-d42d0685-62589a51\n", []),
+        ("package gpg-pubkey is not installed\n", []),
+    ],
+)
+def test_a_revoked_key_is_trusted_no_more(keys: str, erased: t.List[str], tmp_path: Path) -> None:
+    manager = host(tmp_path, **{"gpg-pubkey --queryformat": [Result(0, keys)], "rpm --erase": [Result(0)]})
+    manager.etc = str(tmp_path)
+    (tmp_path / "yum.repos.d").mkdir()
+    url = "https://vendor.example.invalid/rhel9/x86_64/"
+    manager.enter("rhel9", url, "RPM-GPG-KEY-gpufleet-rhel9", Files(manager.runner), lambda _url: False)
+    runs = [list(argv) for argv in t.cast(Answers, manager.runner).asked if "--erase" in argv]
+    assert runs == ([["rpm", "--erase", *erased]] if erased else [])
 
 
 def test_a_file_that_is_no_repository(tmp_path: Path) -> None:
