@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import to
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import busy
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import host as host_probe
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import pci, visibility
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import visibility
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._topology import (
@@ -22,9 +22,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._topology import 
     build,
     decide,
     files,
-    model,
-    nvlinks,
-    sysfs,
+    look,
     tree,
 )
 
@@ -48,14 +46,10 @@ def converge(runner: Runner, wish: decide.Wish, proceed: bool, check: bool, pyth
     ``proceed``: also while GPUs are in use. ``script``: the text of what the boot unit runs. Raises ValueError for a
     wish that cannot be, and OSError for a file that cannot be written, with its path.
     """
-    seen = sysfs.read(runner)
     observed = observe(runner)
     machine = host_probe.machine(runner)
     virtual = "" if machine == "none" else machine
-    gpus, error = _gpus(runner, observed)
-    topology = model.model(
-        seen, {address: gpu for address, gpu in gpus.items() if address in seen["devices"]}, error.mesh
-    )
+    seen, gpus, topology, error = look.look(runner, observed)
     # What belongs to the host is not a container's to change.
     container = observed["host"]["virtualization"] in visibility.CONTAINERS
     host = decide.Host(
@@ -71,7 +65,7 @@ def converge(runner: Runner, wish: decide.Wish, proceed: bool, check: bool, pyth
     clears = wish.clear_acs and not virtual and not container
     decision = decide.decide(host, decide.replaced(wish, clears), python, script)
     ids = {address: str(seen["devices"][address]["device"] or "")[2:] for address in topology["gpus"]}
-    findings = [*decision.findings, *checks.judge(topology, ids, bool(virtual), error.error)]
+    findings = [*decision.findings, *checks.judge(topology, ids, bool(virtual), error)]
     registers = acs.read(runner.path(acs.DEVICES))
     redirects = clears and any(value and value & acs.REDIRECTION for value in registers.values())
     changes = decision.changes
@@ -112,31 +106,6 @@ def converge(runner: Runner, wish: decide.Wish, proceed: bool, check: bool, pyth
         ],
         findings,
     )  # fmt: skip
-
-
-def _gpus(runner: Runner, observed: t.Mapping[str, t.Any]) -> t.Tuple[t.Dict[str, t.Any], nvlinks.Answer]:
-    """What the driver says of each GPU by address, and how the question for the links went."""
-    known = [gpu for gpu in observed["gpus"] if gpu["state"] == "ok" and gpu["pci_address"]]
-    counts = {}
-    for gpu in known:
-        count = (gpu.get("nvlink") or {}).get("count", 0)
-        counts[int(gpu["index"])] = count if isinstance(count, int) else 0
-    library = next(
-        (entry["path"] for entry in observed["driver"]["libraries"] if entry["name"] == "libnvidia-ml.so.1"), ""
-    )
-    if not known:
-        answer = nvlinks.Answer({}, [], observed["nvml"]["error"] or "the driver shows no GPU")
-    else:
-        answer = nvlinks.read(runner, runner.path(library), counts)
-    return {
-        pci.normalise_address(gpu["pci_address"]): {
-            "index": gpu["index"],
-            "name": gpu.get("name"),
-            "compute_capability": gpu.get("compute_capability"),
-            "links": answer.links.get(int(gpu["index"])),
-        }
-        for gpu in known
-    }, answer
 
 
 def _waits(runner: Runner, observed: t.Mapping[str, t.Any], proceed: bool) -> str:
