@@ -18,6 +18,8 @@ MODULE = "gpufleet.pytorch.gpu_drift"
 GATE = "/usr/local/bin/gpufleet-gate"
 #: Where root's records lie unless the user says otherwise.
 SYSTEM_DIR = "/etc/gpufleet"
+#: Once a playbook, not once a host: Ansible imports this file before it makes a process for each host.
+BUILD = build.build()
 
 
 class ActionModule(ActionBase):
@@ -69,7 +71,7 @@ class ActionModule(ActionBase):
 
     def _ask_gate(self, directory: str) -> dict[str, t.Any] | None:
         """The findings of a fresh look by the host's gate; None where there is none of this code for this folder."""
-        only = f"{build.build()}:{directory}"
+        only = f"{BUILD}:{directory}"
         command = f"{GATE} --fresh --json {shlex.quote('--only=' + only)}"
         done = self._low_level_execute_command(command)
         try:
