@@ -92,6 +92,8 @@ class _Tree:
                 number_of = "".join(re.findall(r"\d+", str(one.get("Id")))[-1:])
                 volts, watts = (measured.get((number_of, what)) for what in ("voltage", "power"))
             self._reading["supplies"].append(supply(one, volts, watts))
+        for name, error in self._unread(subsystem, "PowerSupplies"):
+            self._reading["supplies"].append(form.supply(name, text=error))
         for group in dicts(subsystem.get("PowerSupplyRedundancy")):
             needed, most = number(group.get("MinNeededInGroup")), number(group.get("MaxSupportedInGroup"))
             self._redundancy(group, text(group.get("RedundancyType")), needed, most)
@@ -144,6 +146,8 @@ class _Tree:
             speed = fan.get("SpeedPercent")
             speed = speed if isinstance(speed, dict) else {}
             self._fan(fan, number(speed.get("SpeedRPM")), number(speed.get("Reading")))
+        for name, error in self._unread(thermal, "Fans"):
+            self._reading["fans"].append({"name": name, "rpm": None, "percent": None, "failed": None, "text": error})
         metrics = self._follow(thermal, "ThermalMetrics", optional=True) or {}
         summary = metrics.get("TemperatureSummaryCelsius")
         intake = summary.get("Intake") if isinstance(summary, dict) else None
@@ -203,6 +207,8 @@ class _Tree:
             told = text(one.get("DetectorState"))
             name = text(one.get("DeviceName") or one.get("Name") or one.get("Id") or "leak detector")
             self._reading["leaks"].append({"name": name, "state": leak(told, health), "text": told or health})
+        for name, error in self._unread(detection, "LeakDetectors"):
+            self._reading["leaks"].append({"name": name, "state": None, "text": error})
 
     # How resources hang together.
 
@@ -256,6 +262,12 @@ class _Tree:
             seen.add(after)
             page = self._resource(after)
         return found
+
+    def _unread(self, resource: Resource, key: str) -> t.List[t.Tuple[str, str]]:
+        """Name and error of each member of a linked collection that could not be read: it is there, and unknown."""
+        start = f"{link(resource, key) or '?'}/"
+        parts = [(path[len(start) :], error) for path, error in self._errors.items() if path.startswith(start)]
+        return [(name, error) for name, error in parts if "/" not in name]
 
     def _list(self, collection: t.Optional[Resource], only: t.Optional[t.Pattern[str]] = None) -> t.List[Resource]:
         return self._members(collection, only) if collection and "Members" in collection else []

@@ -206,9 +206,14 @@ GARBLED: t.Dict[str, t.Tuple[t.Dict[str, t.Any], t.Dict[str, t.Any]]] = {
     ),
     "one supply fails to answer": (
         {P1: Trouble("malformed", "status 503")},
-        {"errors": {P1: "status 503"}, "supplies.0.name": "PSU2", "state": "ok"},
+        {"errors": {P1: "status 503"}, "supplies.0.name": "PSU2", "supplies.3": form.supply("1", text="status 503")},
     ),
     "one resource is slow": ({FAN: Trouble("silent", "slow")}, {"fans": [], "leaks.0.state": "ok", "state": "ok"}),
+    "a fan fails to answer": ({f"{FAN}/1": Trouble("malformed", "503")}, {"fans.1.name": "1", "fans.1.failed": None}),
+    "a detector fails to answer": (
+        {f"{C}/LeakDetectors/1": Trouble("malformed", "503")},
+        {"leaks": [{"name": "1", "state": None, "text": "503"}]},
+    ),
     "members are no list": ({f"{PSU}.Members": "none"}, {"supplies": [], "state": "ok"}),
     "a member is no link": ({f"{PSU}.Members": [at(P1), None, 5, "x", at(P1)]}, {"supplies.0.name": "PSU1"}),
     "members sent within": ({f"{PSU}.Members": [{**at("/x"), "Name": "A", "Status": OK}]}, {"supplies.0.name": "A"}),
