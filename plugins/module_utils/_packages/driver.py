@@ -200,7 +200,9 @@ class Change:
         self._may_change()
         before = self._whole()
         own = {item.name for item in driver_packages(before, known.version)}
-        own |= {name for name in before if name.split(":")[0] in {*known.packages, *known.brought}}
+        # A tool of the system's that was asked for along, such as infiniband-diags, may be somebody's.
+        asked = {name for name in known.packages if is_ours(name)}
+        own |= {name for name in before if name.split(":")[0] in {*asked, *known.brought}}
         planned = self.apt.simulate_purge(sorted(own)) if own else Planned()
         self._judge_removals({name: version for name, version in planned.remove.items() if name not in own})
         if not self.apt.scratch:
@@ -297,7 +299,7 @@ class Change:
             name = item.name.split(":")[0]
             exact = choose(f"{name}={version}-*", available)
             moved.append(exact or f"{name}-")
-        return moved + [f"{name}-" for name in sorted(asked) if name in before]
+        return moved + [f"{name}-" for name in sorted(asked) if name in before and is_ours(name)]
 
     def _targets(self) -> t.List[str]:
         return kernels.targets(self.runner, self.task.running, self.task.image)
@@ -403,6 +405,11 @@ class Change:
             elif old is not None and old.version != package.version and _OURS_TO_REMOVE.search(name):
                 back.append(f"{name}={old.version}")
         return back
+
+
+def is_ours(name: str) -> bool:
+    """Whether a package belongs to a driver and its fabric, and goes with them."""
+    return bool(_OURS_TO_REMOVE.search(name)) or name in fabric.FOLLOWS
 
 
 def driver_packages(packages: t.Mapping[str, Package], version: str) -> t.List[Package]:

@@ -38,3 +38,19 @@ NVIDIA = {
 )
 def test_pick(plan: t.Mapping[str, str], available: t.Mapping[str, t.Sequence[str]], expected: str) -> None:
     assert driver.pick(plan, available) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("nvidia-fabricmanager-580", True),
+        ("libnvsdm-580", True),
+        ("nvlsm", True),
+        ("linux-modules-nvidia-580-server-open-generic", True),
+        # Asked for along with a B200's fabric; it may have been there before, for somebody's InfiniBand.
+        ("infiniband-diags", False),
+        ("linux-modules-extra-6.8.0-1020-aws", False),
+    ],
+)
+def test_what_goes_with_a_driver(name: str, ours: bool) -> None:
+    assert driver.is_ours(name) is ours
