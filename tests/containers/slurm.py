@@ -39,7 +39,7 @@ BASE = """ClusterName=gpufleet
 SlurmctldHost={controller}({address})
 SlurmUser=slurm
 AuthType=auth/munge
-AuthInfo=cred_expire=2
+AuthInfo=cred_expire=5
 StateSaveLocation=/var/lib/slurm/slurmctld
 SlurmdSpoolDir=/var/lib/slurm/slurmd
 SlurmctldPidFile=/run/slurmctld.pid
@@ -94,11 +94,23 @@ class Cluster:
         (self.folder / "slurm.conf").write_text(self._base + "".join(line + "\n" for line in lines))
         self.ctl("scontrol", "reconfigure")
 
+    def nodes(self) -> dict[str, dict[str, str]]:
+        """State (idle, mixed, draining, drained, ...), reason ("none" where there is none) and who set it, of all."""
+        told = self.ctl("sinfo", "--noheader", "--Node", "--Format", "NodeList:|,StateLong:|,Reason:|,User:")
+        found = {}
+        for line in told.splitlines():
+            name, state, reason, user = (word.strip() for word in line.split("|"))
+            found[name] = {"state": state.rstrip("*"), "reason": reason, "user": user.partition("(")[0]}
+        return found
+
     def node(self, name: str) -> dict[str, str]:
-        """State (idle, mixed, draining, drained, ...), reason and who set it; "none" where there is none."""
-        words = self.ctl("sinfo", "--noheader", "--Node", "--nodes", name, "--Format", "StateLong:|,Reason:|,User:")
-        state, reason, user = (word.strip() for word in words.split("|"))
-        return {"state": state.rstrip("*"), "reason": reason, "user": user.partition("(")[0]}
+        """The same of one."""
+        return self.nodes()[name]
+
+    def each(self, work: t.Callable[[str], t.Any]) -> None:
+        """Call it with the name of every node, at the same moment."""
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            list(pool.map(work, self.names))
 
     def submit(self, script: str, *options: str) -> int:
         """Submit a batch job as the user ops. Its output is `/tmp/NUMBER.out` on the node that ran it."""
