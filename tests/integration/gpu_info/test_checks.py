@@ -8,6 +8,7 @@ Every fault must be found by the checks that are named here and by no other.
 
 from __future__ import annotations
 
+import concurrent.futures
 import importlib
 import json
 import os
@@ -105,7 +106,7 @@ def simulate(machine: str, lines: t.Sequence[t.Mapping[str, t.Any]], *settings: 
         check=False,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
-        timeout=120,
+        timeout=300,
     )
     if done.returncode == 125:
         pytest.skip(done.stderr)
@@ -125,7 +126,7 @@ def simulation() -> t.Any:
 def judged(simulation: t.Any) -> dict[str, list[_finding.Finding]]:
     """The findings of every fault. Those that come over a running machine share one simulation of it."""
     profiles, hardware, scenario, host = simulation
-    results: dict[str, list[_finding.Finding]] = {}
+    jobs: list[tuple[str, list[str], list[t.Mapping[str, t.Any]], tuple[str, ...]]] = []
     for machine in sorted({one.machine for one in FAULTS}):
         values = profiles.load(machine)
         hardware.complete(values)
@@ -146,12 +147,19 @@ def judged(simulation: t.Any) -> dict[str, list[_finding.Finding]]:
             if lost or any(
                 key.endswith(("/sim/device", "/sim/acs", "/sim/iommu")) or not key.startswith("gpu/") for key in new
             ):
-                (results[one.says],) = simulate(machine, [{"set": {}, "back": {}, "gpus": count}], *one.settings)
+                jobs.append((machine, [one.says], [{"set": {}, "back": {}, "gpus": count}], one.settings))
             else:
                 back = {key: values.get(key, "@absent") for key in new}
                 shared.append((one.says, {"set": new, "back": back, "gpus": count, "files": files}))
-        found = simulate(machine, [line for _says, line in shared])
-        results.update(zip((says for says, _line in shared), found, strict=True))
+        jobs.append((machine, [says for says, _line in shared], [line for _says, line in shared], ()))
+    results: dict[str, list[_finding.Finding]] = {}
+    # Longest first; a simulation waits for mounts and its compiler as much as it computes.
+    jobs.sort(key=lambda job: -len(job[2]))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for (_machine, names, _lines, _settings), found in zip(
+            jobs, pool.map(lambda job: simulate(job[0], job[2], *job[3]), jobs), strict=True
+        ):
+            results.update(zip(names, found, strict=True))
     return results
 
 
