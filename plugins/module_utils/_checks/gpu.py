@@ -33,7 +33,7 @@ class Gpu:
         """A fact as the Observation has it; ``absent`` where it was not read."""
         place: t.Any = self.facts
         for part in path.split("."):
-            if not isinstance(place, t.Mapping) or part not in place:
+            if not isinstance(place, dict) or part not in place:  # t.Mapping takes ten times as long
                 return ABSENT
             place = place[part]
         return place

@@ -52,7 +52,9 @@ class Host:
             assert self._holder.poll() is None and time.monotonic() < end, "the namespace did not come up"
             time.sleep(0.05)
         self._pid = int(pid.read_text())
-        self._enter = ["nsenter", "-t", str(self._pid), "-m"]
+        # Another namespace begins at its root.
+        into = ["sh", "-c", 'cd "$0" && exec "$@"', str(folder)]
+        self._enter = ["nsenter", "-t", str(self._pid), "-m", *into]
 
     def argv(self, *command: str) -> list[str]:
         """The command line that runs COMMAND in the host."""

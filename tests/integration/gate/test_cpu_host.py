@@ -85,7 +85,7 @@ def test_drift_looks_through_the_gate_and_without_it_through_the_module(host):
     ("change", "check"),
     [
         ('s/"schema": 1,/"schema": 2,/', "expected-readable"),
-        ("100q", "expected-readable"),
+        ("20q", "expected-readable"),
         ('s/"kernel": "[^"]*"/"kernel": "1.2.3"/', "expected-edited"),
     ],
 )

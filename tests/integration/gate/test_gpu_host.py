@@ -35,12 +35,13 @@ def change(gpu_host):
     assert gpu_host.gate("--fresh")[0] == 0
 
 
+LINK = "pci.pci_gpu_link_info.link_widths.current_link_width"
 #: Element, value, the healthy value, exit status, what is found.
 CHANGES = [
     ("vbios_version", "97.00.00.00.01", "96.00.99.00.01", 0, {("drift-vbios", "warn"), ("proof-due", "warn")}),
-    ("current_power_limit", "500.00 W", "700.00 W", 0, {("drift-power-limit", "warn")}),
-    ("current_link_width", "8x", "16x", 1, {("drift-pcie-width", "fail"), ("pcie-width", "fail")}),
-    ("current_ecc", "Disabled", "Enabled", 1, {("drift-ecc", "fail")}),
+    ("gpu_power_readings.current_power_limit", "500.00 W", "700.00 W", 0, {("drift-power-limit", "warn")}),
+    (LINK, "8x", "16x", 1, {("drift-pcie-width", "fail"), ("pcie-width", "fail")}),
+    ("ecc_mode.current_ecc", "Disabled", "Enabled", 1, {("drift-ecc", "fail")}),
     ("gsp_firmware_version", "580.1", "580.105.08", 0, {("drift-gsp-firmware", "warn")}),
     ("uuid", "GPU-new", "GPU-00000003-5a17-4e00-8000-000000006100", 0, {("drift-gpu-swapped", "warn")}),
 ]
