@@ -79,7 +79,10 @@ def changes(host: Host) -> tuple[Driver, ...]:
         repository = _NO_SOURCE
     if request.driver_source == "nvidia":
         archive = ""
-    return _changes(repository, archive, request.driver_policy, request.kernel_module, host.installed, host.data)
+    # Modules that NVIDIA built for the distribution's kernels are few: only where one that is built here is refused.
+    refused = bool(request.secure_boot and not request.mok_enrolled)
+    wish = (request.driver_policy, request.kernel_module)
+    return _changes(repository, archive, *wish, refused, host.installed, host.data)
 
 
 _NO_SOURCE = "-"
@@ -87,9 +90,10 @@ _NO_SOURCE = "-"
 
 @functools.lru_cache(maxsize=1024)
 def _changes(
-    repository: str, archive: str, policy: str, module: str, installed: Version, data: model.Data
+    repository: str, archive: str, policy: str, module: str, refused: bool, installed: Version, data: model.Data
 ) -> tuple[Driver, ...]:
     offered = () if repository == _NO_SOURCE else from_nvidia(repository, data)
+    offered += precompiled(repository, data) if refused else ()
     offered += from_archive(archive, data) if archive else ()
     found = []
     for driver in offered:
@@ -134,6 +138,17 @@ def from_nvidia(repository: str, data: model.Data) -> tuple[Driver, ...]:
         for row in data.branches.values()
         if row.branch >= oldest
         for flavour in row.flavours
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def precompiled(repository: str, data: model.Data) -> tuple[Driver, ...]:
+    """Drivers of NVIDIA's repository whose modules come built and signed for the distribution's own kernels."""
+    rows = [row for row in data.driver_packages if row.build == "prebuilt" and repository in row.repositories]
+    return tuple(
+        dataclasses.replace(driver, build="prebuilt", signed=True)
+        for driver in (from_nvidia(repository, data) if rows else ())
+        if any(row.flavour == driver.flavour and row.low <= driver.branch <= row.high for row in rows)
     )
 
 

@@ -185,7 +185,10 @@ def _series(row: _Row, content: _Row) -> model.Series:
     return model.Series(pattern=row["pattern"], gpu=gpu, source=source, confidence=confidence)
 
 
-_ROW_FIELDS = {"family", "origin", "flavour", "repositories", "stream", "lock", "source", "confidence", "inferred"}
+_ROW_FIELDS = {
+    *("family", "origin", "flavour", "repositories", "build", "stream", "lock"),
+    *("source", "confidence", "inferred"),
+}
 
 
 def _packages(rows: t.Iterable[_Row]) -> tuple[model.PackageRow, ...]:

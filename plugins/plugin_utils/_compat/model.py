@@ -218,6 +218,7 @@ class PackageRow(Record):
     low: int = 0
     high: int = 10**6
     repositories: tuple[str, ...] = ()
+    build: str = ""
     stream: str = ""
     lock: str = ""
     lists: t.Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)

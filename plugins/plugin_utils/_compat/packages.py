@@ -34,15 +34,15 @@ def exact(host: Host, names: t.Iterable[str], driver: Driver) -> list[str]:
 def driver_row(host: Host, driver: Driver) -> model.PackageRow | None:
     """The row that names the packages of a driver, None where there is none to install or name."""
     repository = host.system.repository if host.system else ""
-    return _driver_row(family(host), repository, driver.origin, driver.flavour, driver.branch, host.data)
+    return _driver_row(family(host), repository, driver.origin, driver.flavour, driver.build, driver.branch, host.data)
 
 
 @functools.lru_cache(maxsize=4096)
 def _driver_row(
-    family_: str, repository: str, origin: str, flavour: str, branch: int, data: model.Data
+    family_: str, repository: str, origin: str, flavour: str, build: str, branch: int, data: model.Data
 ) -> model.PackageRow | None:
     for row in data.driver_packages:
-        if row.family != family_ or row.origin != origin or row.flavour != flavour:
+        if row.family != family_ or row.origin != origin or row.flavour != flavour or row.build not in ("", build):
             continue
         if row.low <= branch <= row.high and (not row.repositories or repository in row.repositories):
             return row

@@ -108,11 +108,14 @@ def older_kernel(host: Host, driver: Driver) -> str:
 
 #: A kernel of Ubuntu's archive: version, ABI, flavour. One that somebody else built has no ABI of that form.
 _OF_UBUNTU = re.compile(r"\d+\.\d+\.\d+-[1-9]\d{0,3}-[a-z].*")
+#: A kernel of Enterprise Linux's: 5.14.0-570.12.1.el9_6.x86_64. A variant's module is another one.
+_OF_RHEL = re.compile(r"\d+\.\d+\.\d+-[\d.]+\.el\d+(_\d+)?\.\w+")
 
 
 def _not_prebuilt(host: Host, driver: Driver) -> t.Iterator[Said]:
     kernel = host.request.kernel
-    if driver.build == "prebuilt" and kernel and not _OF_UBUNTU.fullmatch(kernel):
+    own = _OF_RHEL if packages.family(host) == "rhel" else _OF_UBUNTU
+    if driver.build == "prebuilt" and kernel and not own.fullmatch(kernel):
         yield "kernel", f"kernel {kernel}", f"a kernel of the distribution's own: only for those {driver} is prebuilt"
 
 
@@ -197,7 +200,7 @@ DRIVER_RULES = (
     Rule("kernel-too-new-for-driver", "A module builds on the kernels that its release knows.",
          "the kernels in the data", _kernel_too_new),
     Rule("module-not-prebuilt", "Modules are prebuilt for the distribution's own kernels.",
-         "packages.ubuntu.com", _not_prebuilt),
+         "packages.ubuntu.com; NVIDIA/yum-packaging-nvidia-driver docs/guide-rhel8.md", _not_prebuilt),
     Rule("kernel-too-old-for-driver", "The open kernel modules build on Linux 4.15 and newer.",
          "NVIDIA/open-gpu-kernel-modules README 595", _kernel_too_old),
     Rule("headers-unavailable", "A module is built from the headers of the kernel that it is for.",

@@ -246,6 +246,7 @@ def test_every_driver_that_is_offered_has_packages():
                     for packages in DATA.driver_packages
                     if packages.family == system.family
                     and packages.origin == "nvidia"
+                    and not packages.build
                     and packages.flavour == flavour
                     and packages.low <= row.branch <= packages.high
                     and (not packages.repositories or system.repository in packages.repositories)
