@@ -195,10 +195,15 @@ class Dnf:
     def pin(self, version: str, exact: t.Collection[str], asked: t.Sequence[str], files: Files) -> None:
         """Lock every package of the driver's version, installed or not."""
         self._may_lock()
-        packages = {name: versions[0] for name, versions in self._available(names=[], version=version).items()}
-        packages.update({row.name.split(":")[0]: row.version for row in self._rows() if _upstream(row) == version})
-        lines = {dnf_files.lock(name, whole) for name, whole in packages.items()}
-        text = dnf_files.with_block(self._list(self.locks), dnf_files.DRIVER, lines)
+        text = self._list(self.locks)
+        there = {row.name.split(":")[0]: row.version for row in self._rows() if _upstream(row) == version}
+        lines = {dnf_files.lock(name, whole) for name, whole in there.items()}
+        known = set(dnf_files.block(text, dnf_files.DRIVER))
+        if lines and lines <= known and all(f":{version}-" in line for line in known):
+            return  # no repository is needed where all is as it was left
+        could = self._available(names=[], version=version)
+        lines |= {dnf_files.lock(name, versions[0]) for name, versions in could.items() if name not in there}
+        text = dnf_files.with_block(text, dnf_files.DRIVER, lines)
         rest = [line for line in dnf_files.block(text, dnf_files.LIBRARIES) if line not in lines]
         files.write(self.locks, dnf_files.with_block(text, dnf_files.LIBRARIES, rest), ours=False)
 

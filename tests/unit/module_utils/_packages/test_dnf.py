@@ -194,6 +194,11 @@ def test_a_pin_is_of_what_is_there_and_of_what_could_come(tmp_path: Path) -> Non
     ]
     # The list is the user's too: it does not go with our files.
     assert files.ours == set()
+    # Where all is as it was left, no repository is asked.
+    asked = len(t.cast(Answers, manager.runner).asked)
+    manager.pin("580.95.05", (), (), Files(manager.runner))
+    assert [argv[0] for argv in t.cast(Answers, manager.runner).asked[asked:]] == ["rpm"]
+    assert (tmp_path / "locks").read_text() == text
     files.take_back()
     assert (tmp_path / "locks").read_text() == USERS
 
