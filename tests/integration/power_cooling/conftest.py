@@ -263,7 +263,7 @@ def server() -> Sensors:
     sensors.measured(1, 1, (0x37, 1), "Inlet Temp", 1, 1, 24, (47, 42, 38, 0, 0, 0), 0x38)
     for index in range(1, 5):
         sensors.measured(16 + index, 4, (0x1D, index), f"Fan{index}", 0x12, 100, 90, (0, 0, 0, 0, 10, 20), 0x03)
-    for index in range(1, 5):
+    for index in range(1, 7):
         sensors.measured(32 + index, 11, (10, index), f"PSU{index} Input", 6, 10, 120)
         sensors.told(48 + index, 8, (10, index), f"PSU{index} Status", 0)
     sensors.told(64, 8, (19, 1), "PS Redundancy", 0, 0x0B)
