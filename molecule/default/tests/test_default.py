@@ -68,16 +68,16 @@ def test_the_gate_answers_everybody_and_its_timer_looks(host: t.Any) -> None:
     timer = host.service("gpufleet-gate.timer")
     assert timer.is_enabled and timer.is_running
     assert host.run("systemctl start gpufleet-gate.service").rc == 0
-    verdict = json.loads(host.check_output("gpufleet-gate --json"))
+    verdict = json.loads(host.check_output("/usr/local/bin/gpufleet-gate --json"))
     assert verdict["ok"] is True and verdict["made_by"] == "look"
-    assert host.run("setpriv --reuid=65534 --clear-groups gpufleet-gate").stdout == "ready\n"
+    assert host.run("setpriv --reuid=65534 --clear-groups /usr/local/bin/gpufleet-gate").stdout == "ready\n"
     assert host.run("setpriv --reuid=65534 --clear-groups env -i /usr/local/bin/gpufleet-gate").rc == 0
     host.check_output("mv /etc/gpufleet/expected.json /root/")
-    looked = host.run("gpufleet-gate --fresh")
+    looked = host.run("/usr/local/bin/gpufleet-gate --fresh")
     host.check_output("mv /root/expected.json /etc/gpufleet/")
     assert looked.rc == 2 and "never-proved" in looked.stdout
-    assert host.run("gpufleet-gate").rc == 2, "what was found then is the verdict"
-    assert host.run("gpufleet-gate --fresh").rc == 0
+    assert host.run("/usr/local/bin/gpufleet-gate").rc == 2, "what was found then is the verdict"
+    assert host.run("/usr/local/bin/gpufleet-gate --fresh").rc == 0
 
 
 def test_drift_looked_through_the_gate(host: t.Any) -> None:

@@ -11,6 +11,10 @@ import typing as t
 Facts = t.Mapping[str, t.Any]
 
 
+#: Of today's baseline only: what is not seen is not gone.
+UNREAD = "unread"
+
+
 class Compared(t.NamedTuple):
     """One value that must stay what was proved."""
 
@@ -74,7 +78,11 @@ def baseline(accelerator: str, observed: Facts, environment: Facts, proof: Facts
             "glibc": host.get("glibc"),
         },
         "driver": {key: driver.get(key) for key in ("owner", "version", "library_version", "kernel_module")},
-        "gpus": sorted((_gpu(gpu) for gpu in observed.get("gpus", [])), key=lambda gpu: str(gpu["pci_address"])),
+        "gpus": sorted(
+            (_gpu(gpu) for gpu in observed.get("gpus", []) if gpu.get("uuid")),
+            key=lambda gpu: str(gpu["pci_address"]),
+        ),
+        UNREAD: _unread(observed),
         "environment": {
             **{key: environment.get(key) for key in ("python", "python_version", "torch_version")},
             # A build without CUDA has none, which is not "could not be told".
@@ -87,6 +95,15 @@ def baseline(accelerator: str, observed: Facts, environment: Facts, proof: Facts
             for rate in device.get("rates", [])
         ],
     }
+
+
+def _unread(observed: Facts) -> str:
+    """Why GPUs may be there that were not seen; "" where all were."""
+    nvml = observed.get("nvml", {})
+    if nvml.get("state", "ok") != "ok":
+        return str(nvml.get("error") or nvml["state"])
+    silent = [gpu for gpu in observed.get("gpus", []) if not gpu.get("uuid")]
+    return "; ".join(f"GPU {gpu.get('index')}: {gpu.get('error') or gpu.get('state')}" for gpu in silent)
 
 
 def without_kernel(command_line: str) -> str:
@@ -116,4 +133,5 @@ def _told(value: t.Any) -> t.Any:
 
 def same_identity(one: Facts, other: Facts) -> bool:
     """Whether two baselines are of the same host in the same state; measured rates vary and do not count."""
-    return {**one, "rates": None} == {**other, "rates": None}
+    told = [{key: value for key, value in side.items() if key not in ("rates", UNREAD)} for side in (one, other)]
+    return told[0] == told[1]

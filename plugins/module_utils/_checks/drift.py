@@ -10,6 +10,7 @@ import typing as t
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks.baseline import (
     GPU_VALUES,
     HOST_VALUES,
+    UNREAD,
     Compared,
     Facts,
 )
@@ -57,7 +58,7 @@ def compare(expected: t.Optional[Facts], now: Facts, environment: Facts) -> t.Li
         before, today = (side.get(row.part, {}) if row.part else side for side in (then, now))
         if row.key in before:  # a record of before this value was compared says nothing of it
             found += _value(row, before[row.key], today.get(row.key), subject if row.part == "environment" else HOST)
-    found += _compare_gpus(then.get("gpus", []), now.get("gpus", []))
+    found += _compare_gpus(then.get("gpus", []), now.get("gpus", []), str(now.get(UNREAD) or ""))
     found += _compare_packages(then["environment"], environment)
     found += _environment_whole(environment)
     due = [finding.id for finding in found if finding.evidence.get("proof")]
@@ -104,7 +105,7 @@ def _text(value: t.Any) -> str:
     return "unknown" if value is None else "none" if value == "" else str(value)
 
 
-def _compare_gpus(then: t.Sequence[Facts], now: t.Sequence[Facts]) -> t.List[Finding]:
+def _compare_gpus(then: t.Sequence[Facts], now: t.Sequence[Facts], unread: str) -> t.List[Finding]:
     today = {gpu.get("uuid"): gpu for gpu in now}
     before = {gpu.get("uuid"): gpu for gpu in then}
     gone = [gpu for uuid, gpu in before.items() if uuid not in today]
@@ -112,7 +113,18 @@ def _compare_gpus(then: t.Sequence[Facts], now: t.Sequence[Facts]) -> t.List[Fin
     found = []
     for gpu in gone:
         swap = swapped_for(gpu, new)
-        if swap is not None:
+        if unread:
+            found.append(
+                Finding(
+                    "drift-gpu-missing",
+                    "unknown",
+                    Subject("gpu", str(gpu.get("uuid"))),
+                    found=f"not seen: {gpu.get('name')} at {gpu.get('pci_address')} ({unread})",
+                    expected="every GPU's answer",
+                    action="drain and inspect",
+                )
+            )
+        elif swap is not None:
             new.remove(swap)
             found.append(
                 Finding(

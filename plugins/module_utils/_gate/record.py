@@ -12,7 +12,12 @@ import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding, _state
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import drift
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks.baseline import Facts, baseline, same_identity
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks.baseline import (
+    UNREAD,
+    Facts,
+    baseline,
+    same_identity,
+)
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, now
 
 Content = t.Dict[str, t.Any]
@@ -31,7 +36,11 @@ def content(
         "written_at": now(),
         "plan": dict(plan),
         "policy": dict(policy),
-        "baseline": baseline(str(plan.get("accelerator")), observed, held, proof),
+        "baseline": {
+            key: value
+            for key, value in baseline(str(plan.get("accelerator")), observed, held, proof).items()
+            if key != UNREAD
+        },
     }
     if (
         expected is not None

@@ -149,6 +149,16 @@ CASES = {
     ),
     "a package gone": (lambda o, e: e["packages"].pop("numpy"), "not_ready", {("drift-packages", "fail")}),
     "one GPU gone": (lambda o, e: o["gpus"].pop(3), "not_ready", {("drift-gpu-missing", "fail")}),
+    "one GPU that does not answer": (
+        lambda o, e: o["gpus"].__setitem__(3, {"index": 3, "uuid": None, "state": "timeout", "error": "hangs"}),
+        "unknown",
+        {("drift-gpu-missing", "unknown")},
+    ),
+    "a driver that does not answer": (
+        lambda o, e: o.update(gpus=[], nvml={"state": "timeout", "error": "a probe still waits"}),
+        "unknown",
+        {("drift-gpu-missing", "unknown")},
+    ),
     "one GPU swapped for its kind": (
         lambda o, e: o["gpus"].__setitem__(3, gpu(9)),
         "ready",
