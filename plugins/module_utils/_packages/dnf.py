@@ -9,6 +9,7 @@ interface, in a child process that runs dnf's own interpreter; a prediction and 
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import re
@@ -17,7 +18,12 @@ import time
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import dnf_files, dnf_worker, openpgp
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Change, Package, PackageFailure
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import (
+    Change,
+    Package,
+    PackageFailure,
+    upstream,
+)
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.files import Files
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.manager import Versions
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Result, Runner
@@ -29,6 +35,8 @@ LOCKS_PLUGIN = "python3-dnf-plugin-versionlock"
 KEYS = "/etc/pki/rpm-gpg"
 #: The module whose streams are NVIDIA's branches.
 MODULE = "nvidia-driver"
+#: What a change may ask for, fetched at once: each question costs dnf the reading of all its indexes.
+OFFERED = ("*nvidia*", "kernel*-devel*", "cuda*", "libcu*", "libnccl*", "libnv*", "nvlsm")
 #: Packages of which several versions stand side by side by intention say so by providing one of these.
 _SEVERAL = ("installonlypkg(kernel)", "installonlypkg(kernel-module)", "installonlypkg(vm)", "multiversion(kernel)")
 _FIELDS = "%{NAME}\t%{ARCH}\t%{EPOCH}\t%{VERSION}-%{RELEASE}\t%{INSTALLTIME}\n"
@@ -77,6 +85,7 @@ class Dnf:
         self.arch = os.uname().machine
         #: The stream that was enabled before, None where nobody looked yet.
         self.before: t.Optional[str] = None
+        self._offered: t.Optional[Versions] = None
         #: Enabled entries of the same repository that are a user's.
         self.doubled: t.List[str] = []
 
@@ -122,7 +131,7 @@ class Dnf:
 
     def update(self) -> None:
         """Fetch the indexes. A repository that fails is an error: a version chosen without it may be the wrong one."""
-        self._ask("available", fresh=True, names=[MODULE])
+        self._offered = self._available(OFFERED, fresh=True)
 
     def versions(self, names: t.Iterable[str], vendor: t.Optional[bool] = None, mirror: str = "") -> Versions:
         """The versions that the repositories have of each package, newest first; a package that none has is absent.
@@ -130,15 +139,24 @@ class Dnf:
         Enterprise Linux itself has no driver, so all are the ``vendor``'s.
         """
         wanted = sorted(set(names))
-        return self._available(names=wanted) if wanted else {}
+        if not wanted:
+            return {}
+        rest = [name for name in wanted if not any(fnmatch.fnmatchcase(name, glob) for glob in OFFERED)]
+        found = {**self._all(), **(self._available(rest) if rest else {})}
+        return {name: found[name] for name in wanted if name in found}
+
+    def _all(self) -> Versions:
+        if self._offered is None:
+            self._offered = self._available(OFFERED)
+        return self._offered
 
     def others(self, names: t.Iterable[str]) -> Versions:
         """The same, of all streams, with the streams that there are."""
         answer = self._ask("available", names=sorted(set(names)), all=True, stream=f"{MODULE}:")
         return {**answer["available"], **({f"module {MODULE}": answer["streams"]} if answer["streams"] else {})}
 
-    def _available(self, **job: t.Any) -> Versions:
-        return t.cast(Versions, self._ask("available", **job)["available"])
+    def _available(self, names: t.Sequence[str], fresh: bool = False) -> Versions:
+        return t.cast(Versions, self._ask("available", names=list(names), fresh=fresh)["available"])
 
     def simulate(self, names: t.Sequence[str]) -> Change:
         """What ``change`` of the same would do. Raises PackageFailure with dnf's words where it cannot be done."""
@@ -196,13 +214,15 @@ class Dnf:
         """Lock every package of the driver's version, installed or not."""
         self._may_lock()
         text = self._list(self.locks)
-        there = {row.name.split(":")[0]: row.version for row in self._rows() if _upstream(row) == version}
+        there = {row.name.split(":")[0]: row.version for row in self._rows() if upstream(row.version) == version}
         lines = {dnf_files.lock(name, whole) for name, whole in there.items()}
         known = set(dnf_files.block(text, dnf_files.DRIVER))
         if lines and lines <= known and all(f":{version}-" in line for line in known):
             return  # no repository is needed where all is as it was left
-        could = self._available(names=[], version=version)
-        lines |= {dnf_files.lock(name, versions[0]) for name, versions in could.items() if name not in there}
+        could = {
+            name: [item for item in versions if upstream(item) == version] for name, versions in self._all().items()
+        }
+        lines |= {dnf_files.lock(name, found[0]) for name, found in could.items() if found and name not in there}
         text = dnf_files.with_block(text, dnf_files.DRIVER, lines)
         rest = [line for line in dnf_files.block(text, dnf_files.LIBRARIES) if line not in lines]
         files.write(self.locks, dnf_files.with_block(text, dnf_files.LIBRARIES, rest), ours=False)
@@ -305,7 +325,7 @@ class Dnf:
         return result
 
     def _job(self, call: str, **job: t.Any) -> t.Dict[str, t.Any]:
-        usual = {"scratch": self.scratch, "stream": self.stream, "fresh": False, "all": False, "version": ""}
+        usual = {"scratch": self.scratch, "stream": self.stream, "fresh": False, "all": False}
         return {**usual, **job, "call": call}
 
     def _ask(self, call: str, **job: t.Any) -> t.Dict[str, t.Any]:
@@ -343,10 +363,6 @@ class Dnf:
                 f"{PROGRAM} is no program of dnf 4, which is the only one known here (dnf 5 is of another kind)"
             )
         return match[1].decode()
-
-
-def _upstream(row: Row) -> str:
-    return dnf_files.split(row.version)[1].rsplit("-", 1)[0]
 
 
 def _source() -> str:

@@ -144,11 +144,11 @@ def _evr(package: t.Any) -> str:
 
 
 def _available(base: t.Any, job: Job) -> t.Dict[str, t.Any]:
-    """``{name: versions}``, newest first, of globs of names or of versions; with ``all`` also what is hidden."""
+    """``{name: versions}``, newest first, of globs of names; with ``all`` also what is hidden."""
     hawkey = importlib.import_module("hawkey")
     query = base.sack.query(flags=hawkey.IGNORE_EXCLUDES if job["all"] else hawkey.IGNORE_REGULAR_EXCLUDES)
     query = query.available().filter(arch=["noarch", base.conf.substitutions["basearch"], base.conf.arch])
-    query = query.filter(name__glob=job["names"]) if job["names"] else query.filter(version=job["version"])
+    query = query.filter(name__glob=job["names"])
     found: t.Dict[str, t.List[str]] = {}
     for package in sorted(query, reverse=True):
         versions = found.setdefault(package.name, [])
