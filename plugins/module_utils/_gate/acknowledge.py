@@ -103,7 +103,8 @@ def _counted(held: t.List[str], other: t.List[str], expired: t.List[str]) -> Fin
         COUNT,
         "warn",
         found="; ".join(parts),
-        policy="report",
+        # What is acknowledged was judged, so that a host of which nothing else is said is not "nothing judged".
+        policy="block" if held else "report",
         evidence={"held": held, "other": other, "expired": expired},
     )
 

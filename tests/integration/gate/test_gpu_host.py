@@ -55,19 +55,14 @@ def test_one_value_changes(gpu_host, change, key, value, healthy, code, found):
     assert found <= set(verdict["found"]), set(verdict["found"])
 
 
-def test_a_driver_that_hangs_is_unknown_in_time_and_is_not_asked_twice(gpu_host):
-    """One call waits in the kernel: no signal reaches it. It is left behind, remembered, and waited for by nobody."""
+def test_a_driver_that_hangs_is_unknown_in_time_for_everybody(gpu_host):
     gpu_host.ok("gpusim-set", "gpu.3.temperature.gpu_temp=@stuck")
-    began = time.monotonic()
-    code, verdict = gpu_host.gate("--fresh")
-    first = time.monotonic() - began
-    assert code == 2 and first < 30, (code, first)
-    hanging = [item for item in verdict["findings"] if "hangs in the driver" in str(item)]
-    assert hanging, verdict
-    began = time.monotonic()
-    code, verdict = gpu_host.gate("--fresh")
-    assert code == 2 and time.monotonic() - began < 15
-    assert "still waits for the driver" in str(verdict)
+    for _turn in range(2):
+        began = time.monotonic()
+        code, verdict = gpu_host.gate("--fresh")
+        assert code == 2 and time.monotonic() - began < 30, verdict
+        assert ("drift-gpu-missing", "unknown") in verdict["found"], "what does not answer is not gone"
+        assert not [key for key in verdict["found"] if key[1] == "fail"]
     began = time.monotonic()
     assert gpu_host.gate()[0] == 2
-    assert time.monotonic() - began < 3, "who only reads is not held"
+    assert time.monotonic() - began < 5, "who only reads is not held"
