@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -104,7 +105,8 @@ class Host:
         self.ok(sys.executable, str(script), str(ROOT), str(python), accelerator)
 
     def end(self) -> None:
-        os.kill(self._pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # a terminal's interrupt ends it too
+            os.kill(self._pid, signal.SIGKILL)
         self._holder.wait(30)
 
 
