@@ -155,7 +155,7 @@ def test_twenty_starts_at_once_all_answer(host):
     ]
     said = [one.communicate(timeout=60) for one in starts]
     assert [one.returncode for one in starts] == [0] * 20, said
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 40
 
 
 @pytest.fixture
