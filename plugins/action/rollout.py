@@ -137,7 +137,9 @@ class ActionModule(ActionBase):
 
     def _failed(self, facts: Vars, given: Vars, journal: Journal) -> dict[str, t.Any]:
         failure = facts.get("report_failure") or {}
-        note = " ".join((given["note"] or f"{failure.get('task')}: {failure.get('msg')}").split())[: table.LONGEST]
+        said = " ".join(f"{failure.get('task')}: {failure.get('msg')}".split())
+        # What comes behind it, such as the end of a rollback, must not be cut off.
+        note = given["note"] or said[: table.LONGEST // 2]
         record = self._mark(facts, given, journal, state=rollout.FAILED, note=note)
         said = rollout_report.says(record)
         Display().display(f"rollout: {facts['inventory_hostname']} {said}")

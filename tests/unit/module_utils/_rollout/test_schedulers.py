@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Draining under Slurm, with the lines of a real Slurm 22.05, and under Kubernetes, with objects as in its reference."""
+"""Draining under Slurm, with lines of a real Slurm 22.05, and under Kubernetes, with objects as in its reference."""
 
 from __future__ import annotations
 
