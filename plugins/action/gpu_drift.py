@@ -84,6 +84,7 @@ class ActionModule(ActionBase):
         return {
             "changed": False,
             "findings": findings,
+            "identity": verdict.get("identity") or {},
             "path": f"{directory}/expected.json",
             "through": "gate",
         }

@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import F
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._report import (
     checks,
     collect,
+    fleet,
     plan,
     store,
     table,
@@ -59,7 +60,7 @@ class ActionModule(ActionBase):
             expected="a finished run",
             observed_at=now(),
         )
-        self._write(facts, options, {host: [unfinished] for host in facts["ansible_play_hosts_all"]})
+        self._write(facts, options, {host: [unfinished] for host in facts["ansible_play_hosts_all"]}, {})
         return {"changed": False}
 
     def _plan(self, facts: Vars) -> dict[str, t.Any]:
@@ -81,9 +82,12 @@ class ActionModule(ActionBase):
 
     def _judge(self, facts: Vars, options: Vars) -> dict[str, t.Any]:
         found = {host: self._findings(facts, host) for host in facts["ansible_play_hosts_all"]}
+        identities = {host: known for host in found if (known := collect.identity(facts["hostvars"][host]))}
+        for host, odd in fleet.odd_ones_out(identities):
+            found[host] += collect.dated([odd], facts["hostvars"][host])
         verdicts = {host: verdict(items) for host, items in found.items()}
         predicted = self._play_context.check_mode
-        path = None if predicted else self._write(facts, options, found)
+        path = None if predicted else self._write(facts, options, found, identities)
         for text in table.render(options["name"], verdicts):
             Display().display(text)
         if path:
@@ -107,9 +111,14 @@ class ActionModule(ActionBase):
             planned=_planned(facts, host),
         )
 
-    def _write(self, facts: Vars, options: Vars, found: t.Mapping[str, list[Finding]]) -> str:
+    def _write(
+        self, facts: Vars, options: Vars, found: t.Mapping[str, list[Finding]], identities: t.Mapping[str, Vars]
+    ) -> str:
         path = store.report_path(options["directory"], options["name"])
-        judged = {host: {**verdict(items), "judged_at": now()} for host, items in found.items()}
+        judged = {
+            host: {**verdict(items), "judged_at": now(), "identity": identities.get(host, {})}
+            for host, items in found.items()
+        }
         try:
             store.update(path, judged, known=set(facts["groups"]["all"]) | set(judged))
         except OSError as error:

@@ -107,6 +107,10 @@ findings:
   type: list
   elements: dict
   returned: always
+identity:
+  description: What the host is, by name, C(driver) or C(kernel), in which hosts of one kind should be alike.
+  type: dict
+  returned: O(state=compared), of a host that was proved
 path:
   description: Path of the file on the host, C(expected.json) or C(acknowledged.json).
   type: str
@@ -123,7 +127,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accept, drift
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accept, drift, identity
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import (
     READY,
     Finding,
@@ -203,12 +207,13 @@ def _compare(module: AnsibleModule, directory: str) -> Result:
         return {"findings": problems or [drift.NEVER_PROVED]}
     runner = Runner()
     held = environment(runner, module.params["python"] or str(expected["baseline"]["environment"].get("python")))
-    found = [*record.compared(expected, observe(runner), held), *record.failed(directory)]
+    observed = observe(runner)
+    found = [*record.compared(expected, observed, held), *record.failed(directory)]
     try:
-        entries = acknowledge.read(directory)
+        found = acknowledge.apply(stamp(found, now()), acknowledge.read(directory), time.time())
     except StateError as error:
-        return {"findings": [*found, acknowledge.unreadable(str(error))]}
-    return {"findings": acknowledge.apply(stamp(found, now()), entries, time.time())}
+        found.append(acknowledge.unreadable(str(error)))
+    return {"findings": found, "identity": identity.of(observed, held)}
 
 
 def _accept(module: AnsibleModule, directory: str) -> Result:

@@ -8,6 +8,8 @@ gpufleet-gate slurm-health --limit=5% --unknown=pass --scontrol=scontrol [--node
 gpufleet-gate slurm-wiring --scontrol=scontrol
 gpufleet-gate node-condition --node=NAME [--every=SECONDS]
 gpufleet-gate metrics --to=PATH
+gpufleet-gate deliver --to=FOLDER|ADDRESS [--name=HOST] [--headers=PATH]
+gpufleet-gate pulled --result=RESULT --valid-for=SECONDS
 gpufleet-gate power [--redundancy=n+1] [--base-load=W] [--supply-watts=W] [--expected=N] [--inlet-max=C] [--limit=S]
 """
 
@@ -116,6 +118,42 @@ def _metrics(options: Options, folder: str) -> int:
     return 0
 
 
+def _deliver(options: Options, folder: str) -> int:
+    import json
+
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import now
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import deliver
+
+    # A verdict that does not hold was judged just now, to be unknown.
+    text = json.dumps({"judged_at": now(), **_read(folder)}, sort_keys=True) + "\n"
+    try:
+        name = options.get("name") or os.uname().nodename
+        deliver.deliver(text, name, options["to"], options.get("headers", ""))
+    except KeyError as error:
+        return _failed("deliver", f"--{error.args[0]}= is needed")
+    except (OSError, ValueError) as error:
+        return _failed("deliver", f"the verdict was not delivered: {error}")
+    return 0
+
+
+def _pulled(options: Options, folder: str) -> int:
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import dumps
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import outside, pulled
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import write_atomic
+
+    try:
+        content = pulled.findings(options["result"], int(options["valid-for"]))
+    except (KeyError, ValueError) as error:
+        return _failed("pulled", f"--result= and --valid-for=SECONDS are needed: {error}")
+    write_atomic(os.path.join(folder, outside.NAME, "pull.json"), dumps(content))
+    return 0
+
+
+def _failed(command: str, why: str) -> int:
+    sys.stderr.write(f"gpufleet-gate {command}: {why}\n")
+    return 2
+
+
 def _power(options: Options, folder: str) -> int:
     from ansible_collections.gpufleet.pytorch.plugins.module_utils._power import timed
 
@@ -127,5 +165,7 @@ COMMANDS: t.Mapping[str, t.Callable[[Options, str], int]] = {
     "slurm-wiring": _slurm_wiring,
     "node-condition": _node_condition,
     "metrics": _metrics,
+    "deliver": _deliver,
+    "pulled": _pulled,
     "power": _power,
 }

@@ -78,6 +78,7 @@ def _answer_within(seconds: float) -> None:
 def _fresh(installed: t.Mapping[str, t.Any], prove: bool) -> verdict.Verdict:
     import time
 
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import identity
     from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import look, once
     from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
@@ -90,7 +91,8 @@ def _fresh(installed: t.Mapping[str, t.Any], prove: bool) -> verdict.Verdict:
             from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import prove as proof
 
             found = proof.prove(seen, installed["directory"])
-        return look.judged(found, verdict.now(), installed["valid_for"])
+        made = look.judged(found, verdict.now(), installed["valid_for"])
+        return {**made, "identity": identity.of(seen.observed, seen.environment)}
 
     if os.geteuid() != 0:
         return once.run(work, None, "look", time.monotonic() + LOOK_LIMIT)

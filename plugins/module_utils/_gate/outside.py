@@ -18,7 +18,8 @@ import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, Subject, from_dict
 
-FOLDER = "/run/gpufleet/findings.d"
+NAME = "findings.d"
+FOLDER = f"/run/gpufleet/{NAME}"
 #: Bytes, and files: far above what any of them needs.
 READ_LIMIT, FILES_LIMIT = 1 << 20, 20
 

@@ -35,6 +35,7 @@ RESULTS = (
     "verify_fleet",
     "gate_result",
     "gate_installed",
+    "gate_wired",
 )
 
 
@@ -92,7 +93,18 @@ def host_findings(
                 action="drain and inspect",
             )
         )
+    return dated(found, variables)
+
+
+def dated(found: t.Iterable[Finding], variables: t.Mapping[str, t.Any]) -> list[Finding]:
+    """The Findings as they are judged: under the user's ``gpufleet_policy``, with their time."""
     return stamp(apply_policy(found, variables.get("gpufleet_policy") or {}), now())
+
+
+def identity(variables: t.Mapping[str, t.Any]) -> dict[str, str]:
+    """What the host is (_checks/identity.py), where this play looked; empty where it did not."""
+    result = variables.get("gate_result")
+    return dict(result.get("identity") or {}) if isinstance(result, t.Mapping) else {}
 
 
 def planned_of(host: str, variables: t.Iterable[t.Mapping[str, t.Any]]) -> t.Mapping[str, t.Any]:

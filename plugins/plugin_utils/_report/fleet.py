@@ -30,6 +30,7 @@ COMMON_SHARE = 0.1
 #: A value is the fleet's where more than this share of at least so many alike hosts have it.
 MAJORITY = 0.5
 FEWEST = 3
+ODD = "fleet-odd-"
 #: Seconds by which a host's clock may be ahead of the controller's.
 CLOCK_SLACK = 300
 LOUD = ("fail", "unknown", "warn")
@@ -52,7 +53,10 @@ def host_of(verdict: Verdict, source: str) -> Host:
     """The Host of a verdict's JSON form. Raises ValueError where it is not of the form."""
     try:
         findings = verdict["findings"]
-        loud = [from_dict(item) for item in findings if item["state"] in LOUD]
+        # What a run over a part of the fleet found odd is found again, over all of it.
+        loud = [
+            from_dict(item) for item in findings if item["state"] in LOUD and not str(item["check"]).startswith(ODD)
+        ]
         state = verdict["state"]
         judged_at = str(verdict["judged_at"])
         seconds_of(judged_at)
@@ -167,8 +171,8 @@ def odd_ones_out(identities: t.Mapping[str, t.Mapping[str, str]]) -> t.Iterator[
 
 
 def _odd(key: str, value: str, expected: str) -> Finding:
-    check = "fleet-odd-" + re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")
-    return Finding(check, "warn", found=f"{key} {value}", expected=expected, policy="report")
+    word = re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")
+    return Finding(f"fleet-odd-{word}", "warn", found=f"{key} {value}", expected=expected, policy="report")
 
 
 def in_common(findings: t.Mapping[str, t.Sequence[Finding]]) -> list[Finding]:
