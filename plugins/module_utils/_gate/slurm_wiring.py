@@ -51,7 +51,8 @@ def check(text: t.Optional[str], read: Reader) -> Finding:
     words = {name: set(value.lower().split(",")) for name, value in have.items()}
     wanted = (
         (f"Prolog={PROLOG}", _runs(have.get("prolog", ""), PROLOG, read)),
-        ("PrologFlags=Alloc", bool({"alloc", "contain", "x11"} & words.get("prologflags", set()))),
+        # Without the second a job of many nodes begins on the first before the others have answered.
+        ("PrologFlags=Alloc,DeferBatch", {"alloc", "deferbatch"} <= words.get("prologflags", set())),
         ("SchedulerParameters=nohold_on_prolog_fail", "nohold_on_prolog_fail" in words.get("schedulerparameters", ())),
         ("JobRequeue=1", have.get("jobrequeue") == "1"),
         (f"HealthCheckProgram={HEALTH}", _runs(have.get("healthcheckprogram", ""), HEALTH, read)),

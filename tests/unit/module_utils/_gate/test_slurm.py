@@ -175,7 +175,7 @@ JobRequeue              = 1
 Prolog                  = /usr/local/lib/gpufleet/slurm-prolog
 PrologEpilogTimeout     = 65534
 PrologSlurmctld         = (null)
-PrologFlags             = Alloc
+PrologFlags             = Alloc,DeferBatch
 SchedulerParameters     = nohold_on_prolog_fail,bf_interval=1
 """
 
@@ -184,13 +184,14 @@ SchedulerParameters     = nohold_on_prolog_fail,bf_interval=1
     ("old", "new", "missing"),
     [
         ("", "", []),
-        ("Alloc\n", "Alloc,Contain\n", []),
+        ("Alloc,DeferBatch", "Alloc,Contain,DeferBatch", []),
+        ("Alloc,DeferBatch", "Alloc", ["PrologFlags=Alloc,DeferBatch"]),
         ("Prolog                  = /usr/local/lib/", "Prolog[0]  = /a\nProlog[1]  = /usr/local/lib/", []),
         ("/usr/local/lib/gpufleet/slurm-prolog", "/usr/local/lib/gpufleet/*prolog", []),
         ("/usr/local/lib/gpufleet/slurm-prolog", "/site/prolog", []),
         ("/usr/local/lib/gpufleet/slurm-prolog", "/other/prolog", ["Prolog=/usr/local/lib/gpufleet/slurm-prolog"]),
         ("/usr/local/lib/gpufleet/slurm-prolog", "(null)", ["Prolog=/usr/local/lib/gpufleet/slurm-prolog"]),
-        ("= Alloc", "= (null)", ["PrologFlags=Alloc"]),
+        ("= Alloc,DeferBatch", "= (null)", ["PrologFlags=Alloc,DeferBatch"]),
         ("nohold_on_prolog_fail,", "", ["SchedulerParameters=nohold_on_prolog_fail"]),
         ("JobRequeue              = 1", "JobRequeue              = 0", ["JobRequeue=1"]),
         ("= 300 sec", "= 0 sec", ["HealthCheckInterval=300"]),
