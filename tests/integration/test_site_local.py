@@ -271,3 +271,33 @@ def test_every_conflict_is_shown_at_once_also_where_nothing_can_be_locked(place,
     assert "nothing is locked while" in output
     assert "lost before the end" not in output and "undefined" not in output
     assert not (tmp_path / "lock.yml").exists()
+
+
+def test_a_rollout_does_what_site_does(place):
+    before = (place / "state" / "expected.json").read_text()
+    code, output, report = play(place, "rollout")
+    assert code == 0, output
+    assert report["hosts"]["localhost"]["state"] == "ready"
+    assert (place / "state" / "expected.json").read_text() == before
+    assert not (place / "state" / "rollout.json").exists()
+
+
+def test_a_failed_rollout_goes_back_to_what_was_proved(place, tmp_path):
+    """The change breaks torch for real: the proof fails, the environment is repaired and proved, and the host is out."""
+    (victim,) = (place / "venv").glob("lib/python3*/site-packages/torch/nn/functional.py")
+    whole = victim.read_text()
+    change = tmp_path / "change.yml"
+    change.write_text(
+        f"- name: Break it\n  ansible.builtin.lineinfile:\n    path: {victim}\n    line: raise RuntimeError\n"
+    )
+    code, output, report = play(place, "rollout", rollout_tasks=str(change), rollout_rollback=True)
+    assert code != 0, output
+    assert victim.read_text() == whole, output
+    host = report["hosts"]["localhost"]
+    assert host["state"] == "not_ready"
+    said = next(finding["found"] for finding in host["findings"] if finding["check"] == "rollout")
+    assert said.startswith("failed at proving") and "back to its last proved plan, and proved" in said
+    assert (place / "state" / "rollout.json").exists(), "the host is still this rollout's"
+    code, output, report = play(place, "rollout")
+    assert code == 0, output
+    assert report["ok"] is True
