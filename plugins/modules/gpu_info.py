@@ -151,6 +151,10 @@ observed:
     limits:
       description: What limits programs, and variables that are set for everybody.
       type: dict
+    shadows:
+      description: Lines of files that put another copy of the wheel's libraries on a path of the loader.
+      type: list
+      elements: dict
     errors:
       description: Parts that could not be read, with the error.
       type: dict

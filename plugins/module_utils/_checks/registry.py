@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import (
     nvlink,
     power,
     rdma,
+    shadows,
     thermal,
 )
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks.gpu import Check, Observation
@@ -40,6 +41,7 @@ CHECKS: t.Tuple[t.Union[Check, HostCheck], ...] = (
     *host.CHECKS,
     *rdma.CHECKS,
     *limits.CHECKS,
+    *shadows.CHECKS,
 )
 
 

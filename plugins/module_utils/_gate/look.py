@@ -5,11 +5,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding, _state
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import accelerator, drift, driver, registry
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import (
+    accelerator,
+    drift,
+    driver,
+    registry,
+    shadows,
+)
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import (
     acknowledge,
@@ -18,6 +25,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import (
     remembered,
     verdict,
 )
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import shadows as shadows_probe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.whole import observe
 
@@ -50,6 +58,9 @@ def look(runner: Runner, directory: str) -> Seen:
         else:
             held = remembered.environment(runner, str(expected["baseline"]["environment"].get("python")))
             found = record.compared(expected, observed, held)
+            if not held.get("error"):
+                prefix = os.path.dirname(os.path.dirname(str(held["python"])))
+                found += shadows.doubled(shadows_probe.doubled(runner, prefix), str(held["python"]))
     policy = (expected or {}).get("policy") or {}
     stated = accelerator.Policy(
         accelerator=policy.get("accelerator") or accelerator.CUDA,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import environment
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import environment, shadows
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, Subject
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import (
     choose,
@@ -37,6 +37,8 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.supervise
     Worker,
     sources,
 )
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import shadows as shadows_probe
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
 #: Seconds between the starts of two GPUs' load: a step of 700 W, not of 5,600 W.
 RAMP_S = 0.5
@@ -87,13 +89,15 @@ def prove(settings: Settings, source: t.Optional[Source] = None) -> t.Tuple[t.Di
     looked = _supervisor(settings, source[:2]).run([Worker("survey", {}, call="survey")])[0]
     report = _report(looked)
     found = environment.judge(report, settings.where.name, settings.plan, settings.owned)
+    if not settings.image and "prefix" in report:
+        found += shadows.doubled(shadows_probe.doubled(Runner(), str(report["prefix"])), settings.where.name)
     proof: t.Dict[str, t.Any] = {
         "level": settings.level,
         "environment": _environment(report, settings),
         "devices": [],
     }
     if "cuda" not in report:
-        return proof, found
+        return proof, _explained(found, settings)
     choice = choose.choose(report, settings.device, settings.accelerator, settings.cpu_workers)
     found.append(choice.finding)
     found += environment.architectures(report["arch_list"], report["cuda"]["devices"], settings.where.name)
@@ -132,8 +136,7 @@ def prove(settings: Settings, source: t.Optional[Source] = None) -> t.Tuple[t.Di
         for place, outcome in zip(places, outcomes)
     ]
     found += judge.judge(devices)
-    if choice.kind == "cuda":
-        found = _with_loaded(found, proof, devices, report, settings.where.name)
+    found = _explained(_with_loaded(found, proof, devices, report, settings.where.name), settings)
     proof["devices"] = [_device(device) for device in devices]
     if len(devices) > 1:
         found += _together(settings, choice.kind, devices, proof)
@@ -209,6 +212,24 @@ def _with_loaded(
     subject = Subject("environment", environment_name)
     judged = environment.libraries(report["folder"], report["shipped"], list(loaded.values()), subject)
     return [finding for finding in found if finding.check != "torch-libraries"] + judged
+
+
+def _explained(found: t.List[Finding], settings: Settings) -> t.List[Finding]:
+    """The Findings, where torch got another library than its own with the lines of this host that bring it."""
+
+    def told(finding: Finding) -> bool:
+        return finding.state in ("fail", "warn") and (
+            finding.check == "torch-libraries" or (finding.check == "torch-import" and "library" in finding.evidence)
+        )
+
+    if settings.image or not any(told(finding) for finding in found):
+        return found
+    facts, inherited = shadows_probe.probe(Runner()), os.environ.get("LD_LIBRARY_PATH", "")
+    lines = {finding.id: shadows.explained(finding, facts, inherited) for finding in found if told(finding)}
+    return [
+        replace(finding, reason=f"{finding.reason}; {lines[finding.id]}") if lines.get(finding.id) else finding
+        for finding in found
+    ]
 
 
 def _places(settings: Settings, kind: str, report: t.Mapping[str, t.Any]) -> t.List[t.Dict[str, t.Any]]:

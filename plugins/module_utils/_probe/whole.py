@@ -10,7 +10,13 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import kernel_log, limits, settings, smi_links
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import (
+    kernel_log,
+    limits,
+    settings,
+    shadows,
+    smi_links,
+)
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe as observe_parts
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.pci import DEVICES
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
@@ -34,6 +40,7 @@ def add(observed: t.Dict[str, t.Any], runner: Runner, *, remember: bool = False,
         ("pci_paths", lambda: pci_paths(runner, observed["pci"]), {}),
         ("settings", lambda: settings.probe(runner, observed["pci_paths"]), {}),
         ("limits", lambda: limits.probe(runner), {}),
+        ("shadows", lambda: shadows.probe(runner), []),
     ):
         try:
             observed[name] = look()
