@@ -12,7 +12,8 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, now, verdict
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, dumps, now, verdict
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import deliver
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._report import (
     checks,
     collect,
@@ -39,6 +40,7 @@ class ActionModule(ActionBase):
                 "state": {"type": "str", "choices": ["checked", "begun", "judged", "planned"], "required": True},
                 "name": {"type": "str", "required": True},
                 "directory": {"type": "path", "default": "reports"},
+                "inbox": {"type": "path", "default": ""},
             }
         )
         facts = task_vars or {}
@@ -125,6 +127,14 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(
                 f"the verdict cannot be written to {path}: {error}; set report_directory to a writable folder"
             ) from error
+        if options["inbox"]:
+            try:
+                for host, item in judged.items():
+                    deliver.deliver(dumps(item), host, os.path.abspath(options["inbox"]))
+            except (OSError, ValueError) as error:
+                raise AnsibleActionFail(
+                    f"the verdict cannot be put into report_inbox: {error}; it is in {path}"
+                ) from error
         return os.path.relpath(path)
 
 

@@ -30,6 +30,12 @@ options:
     description: Folder of the reports on the controller.
     type: path
     default: reports
+  inbox:
+    description: >-
+      Folder on the controller that gets each host's verdict as HOST.json too, for M(gpufleet.pytorch.fleet_report)
+      over what many runs found. Empty for none.
+    type: path
+    default: ""
 extends_documentation_fragment:
   - gpufleet.pytorch.attributes
 attributes:
