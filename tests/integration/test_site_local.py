@@ -283,7 +283,7 @@ def test_a_rollout_does_what_site_does(place):
 
 
 def test_a_failed_rollout_goes_back_to_what_was_proved(place, tmp_path):
-    """The change breaks torch for real: the proof fails, the environment is repaired and proved, and the host is out."""
+    """The change breaks torch for real: the proof fails, the environment is repaired and proved, the host stays out."""
     (victim,) = (place / "venv").glob("lib/python3*/site-packages/torch/nn/functional.py")
     whole = victim.read_text()
     change = tmp_path / "change.yml"
