@@ -90,9 +90,7 @@ def fleet(host: Host, ways: t.Sequence[str], hosts: int, rounds: int) -> dict[st
     variables = {
         "ansible_connection": "local",
         "ansible_python_interpreter": PYTHON,
-        "gpufleet_python": json.loads(host.ok("cat", "/etc/gpufleet/expected.json"))["baseline"]["environment"][
-            "python"
-        ],
+        "bench_python": json.loads(host.ok("cat", "/etc/gpufleet/expected.json"))["baseline"]["environment"]["python"],
     }
     inventory = host.folder / "hosts.json"
     inventory.write_text(json.dumps({"all": {"hosts": dict.fromkeys(names), "vars": variables}}))
