@@ -96,6 +96,9 @@ class Dnf:
         for name in self.runner.listdir("/etc/yum.repos.d"):
             with open(f"{self.etc}/yum.repos.d/{name}", "wb") as stream:
                 stream.write(self.runner.read_bytes(f"/etc/yum.repos.d/{name}") or b"")
+        for name in [name for name in self.runner.listdir(KEYS) if name.startswith("RPM-GPG-KEY-gpufleet-")]:
+            with open(f"{self.etc}/{name}", "wb") as stream:
+                stream.write(self.runner.read_bytes(f"{KEYS}/{name}") or b"")
         with open(f"{self.etc}/plugins/versionlock.conf", "w", encoding="utf-8") as stream:
             stream.write(f"[main]\nlocklist = {self.locks}\n")
         with open(self.locks, "w", encoding="utf-8") as stream:
