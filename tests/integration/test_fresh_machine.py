@@ -83,22 +83,25 @@ def test_roots_gate_ignores_the_state_of_a_plain_user(machine: Machine) -> None:
     assert "never-proved" in [finding["check"] for finding in judged["findings"]]
 
 
-#: What these judge depends on neither the machine nor the user, and the session around this one has them.
-ELSEWHERE = ("tests/gates", "tests/unit/plugin_utils/_compat/properties")
+#: What a fresh machine could lack (./run, compilers for the simulator), and what a user without root could not do.
+#: The rest depends on neither, and the session around this one has it.
+CHOSEN = {
+    "root": ("tests/run", "tests/integration/simulator", "tests/integration/test_fresh_machine.py"),
+    "plain": (
+        "tests/run",
+        "tests/unit/module_utils",
+        "tests/integration/gpu_info",
+        "tests/integration/test_fresh_machine.py",
+    ),
+}
 
 
 @pytest.mark.container
-def test_all_tests(machine: Machine) -> None:
-    """All but the container scenarios, which skip inside a container and say so.
+def test_pytest(machine: Machine) -> None:
+    """`./run pytest` gets what its tests need; container scenarios skip inside a container and say so.
 
-    Root's session is the one around this one, wherever it runs; here root proves only that a fresh machine gets its
-    environment and what the tests of one folder need. GPUFLEET_WHOLE=1 leaves nothing out, for either user.
+    GPUFLEET_WHOLE=1 runs all tests, for either user, which takes as long again as everything else.
     """
-    chosen: tuple[str, ...] = tuple(f"--ignore={path}" for path in ELSEWHERE)
-    if machine.user == "root":
-        chosen = ("tests/unit/module_utils", "tests/integration/gpu_info", "tests/integration/test_fresh_machine.py")
-    if os.environ.get("GPUFLEET_WHOLE"):
-        chosen = ()
-    done = machine.run("pytest", "-q", *chosen)
+    done = machine.run("pytest", "-q", *(() if os.environ.get("GPUFLEET_WHOLE") else CHOSEN[machine.user]))
     assert done.returncode == 0, done.stdout[-6000:]
     assert "container tests" in done.stdout  # named among the skipped, with the reason
