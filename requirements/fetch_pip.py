@@ -67,7 +67,8 @@ def fetch(url: str, config: t.Mapping[str, str]) -> bytes:
 def places(wheel: str, config: t.Mapping[str, str]) -> t.Iterator[str]:
     """The addresses at which the settings offer the wheel."""
     for folder in config.get("find-links", "").split():
-        path = Path(folder.removeprefix("file://")) / wheel
+        named = urllib.parse.unquote(folder[7:]) if folder.startswith("file://") else folder
+        path = Path(named) / wheel
         if path.is_file():
             yield path.resolve().as_uri()
     if config.get("no-index", "").lower() in ("1", "true", "yes", "on"):

@@ -14,10 +14,10 @@ from pathlib import Path
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import requirement_name, wanted
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import write_atomic
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._bundle import manifest
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._compat import lock, wheels
-from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet import planning
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet import planning, targets
 
 Vars = t.Mapping[str, t.Any]
 
@@ -31,7 +31,11 @@ class ActionModule(ActionBase):
         """The plan of every host that was observed, by name."""
         super().run(tmp, task_vars)
         _result, options = self.validate_argument_spec(
-            argument_spec={"lock": {"type": "path", "default": ""}, "write_lock": {"type": "bool", "default": False}}
+            argument_spec={
+                "lock": {"type": "path", "default": ""},
+                "write_lock": {"type": "bool", "default": False},
+                "bundle": {"type": "path", "default": ""},
+            }
         )
         facts = task_vars or {}
         hosts = {name: facts["hostvars"][name] for name in facts["ansible_play_hosts_all"]}
@@ -42,16 +46,22 @@ class ActionModule(ActionBase):
         }
         planned = planning.plan_hosts(hosts, observations)
         changed = False
-        if options["lock"]:
+        bundle = "" if options["write_lock"] else options["bundle"]
+        if options["lock"] or bundle:
             try:
+                if bundle:
+                    # All of it, and before anything is installed.
+                    manifest.verify(Path(bundle).absolute())
+                    options["lock"] = options["lock"] or os.path.join(bundle, manifest.LOCK)
                 if options["write_lock"]:
                     changed = self._write(options["lock"], hosts, observations, planned)
                 else:
-                    _hold(options["lock"], hosts, observations, planned)
-            except (lock.LockProblem, OSError) as problem:
+                    _hold(options["lock"], hosts, observations, planned, anywhere=bool(bundle))
+            except (lock.LockProblem, manifest.BundleProblem, OSError) as problem:
                 # Every host keeps its plan, and what is wrong with it; the others say what is wrong with the lock.
                 for item in planned.values():
-                    item.msg = item.msg or f"{options['lock']}: {problem}"
+                    where = "" if isinstance(problem, manifest.BundleProblem) else f"{options['lock']}: "
+                    item.msg = item.msg or f"{where}{problem}"
         return {
             "changed": changed,
             "hosts": {
@@ -74,12 +84,12 @@ class ActionModule(ActionBase):
         for name, item in planned.items():
             if item.plan.get("status") != "ok":
                 raise lock.LockProblem(f"nothing is locked while {name} has no plan")
-            target = _target(hosts[name], observations[name], item.plan)
-            requirements = _requirements(hosts[name], item.plan)
+            target = targets.target(hosts[name], observations[name], item.plan)
+            requirements = targets.requirements(hosts[name], item.plan)
             key = (target, *requirements)
             if key not in found:
                 found[key] = wheels.resolve(target, requirements)
-            locked[name] = {"plan": item.plan, "target": _cells(target), "wheels": found[key]}
+            locked[name] = {"plan": item.plan, "target": targets.cells(target), "wheels": found[key]}
         # Ansible's own kinds of text carry where they come from; a lock holds plain text.
         text = lock.build(json.loads(json.dumps(locked)))
         if before == text:
@@ -101,42 +111,20 @@ def _lock_text(file: Path) -> str:
         raise lock.LockProblem("this is no text, so no lock; name the file of a lock") from None
 
 
-def _hold(path: str, hosts: Vars, observations: Vars, planned: t.Mapping[str, planning.Planned]) -> None:
-    """Give every plan the wheels of the lock, or say how it is not what was locked."""
+def _hold(
+    path: str, hosts: Vars, observations: Vars, planned: t.Mapping[str, planning.Planned], anywhere: bool = False
+) -> None:
+    """Give every plan the wheels of the lock, or say how it is not what was locked.
+
+    ``anywhere``: a host that the lock does not name may have what was locked for another.
+    """
     text = _lock_text(Path(path))
     for name, item in planned.items():
         if item.plan.get("status") != "ok":
             continue
-        target = _cells(_target(hosts[name], observations[name], item.plan))
-        differences, lines = lock.check(text, name, item.plan, target)
+        target = targets.cells(targets.target(hosts[name], observations[name], item.plan))
+        differences, lines = (lock.check_any if anywhere else lock.check)(text, name, item.plan, target)
         if differences:
             item.msg = f"the plan is not what {path} holds: " + "; ".join(lock.describe(differences))
         else:
             item.plan["torch"]["wheels"] = lines
-
-
-def _target(variables: Vars, seen: Vars, plan: Vars) -> wheels.Target:
-    host = seen["host"]
-    _torch, options = planning.wishes(variables, seen, plan["accelerator"])
-    isolated = variables.get("pytorch_pip_isolated", True)
-    index = str(variables.get("pytorch_index_url") or plan["torch"].get("index_url") or "")
-    return wheels.Target(
-        python=str(options["python"]),
-        arch=str(host["arch"]),
-        glibc=str(host["glibc"]),
-        # Beside the settings of this machine, the plan's index is one more and does not replace theirs.
-        index_url=index if isolated else "",
-        extra_index_urls=() if isolated or not index else (index,),
-        settings=not isolated,
-    )
-
-
-def _cells(target: wheels.Target) -> dict[str, str]:
-    return {"python": ".".join(target.python.split(".")[:2]), "arch": target.arch, "glibc": target.glibc}
-
-
-def _requirements(variables: Vars, plan: Vars) -> list[str]:
-    """What the role pytorch would ask for, with the plan's bounds on what is among it."""
-    want = wanted(plan, packages=variables.get("pytorch_packages") or ["numpy"])
-    names = {requirement_name(line) for line in want.requirements}
-    return [*want.requirements, *(line for line in want.constraints if requirement_name(line) in names)]

@@ -16,7 +16,8 @@ from pathlib import Path
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment import wheel
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment import pip, wheel
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._bundle import manifest
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._environment.progress import Lines
 
 MODULE = "gpufleet.pytorch.torch_environment"
@@ -41,7 +42,11 @@ class ActionModule(ActionBase):
             if result.get("failed") or result.get("finished", True) or result.get("unreachable"):
                 result.pop("finished", None)
                 return result
-            if not result.get("pip_needed"):
+            if "wheels_needed" in result:
+                if problem := _bring_wheels(self, args["bundle"], result, task_vars):
+                    return {"failed": True, "msg": problem}
+                args["brought"] = True
+            elif not result.get("pip_needed"):
                 for line in lines.next(result.get("progress") or {}):
                     display.display(line)
             elif "pip_wheel" in args or not (path := _bring(self, result["pip_needed"])):
@@ -49,6 +54,38 @@ class ActionModule(ActionBase):
                 args["wait"] = 0
             else:
                 args["pip_wheel"] = path
+
+
+def _bring_wheels(
+    action: ActionModule, bundle: str, needed: dict[str, t.Any], task_vars: dict[str, t.Any] | None
+) -> str:
+    """Copy wheels of the bundle into the host's store; why that cannot be, "" where it is done."""
+    folder = Path(bundle).expanduser().absolute()
+    lines = Lines(str((task_vars or {}).get("inventory_hostname", "")))
+    for item in pip.read_lock(needed["wheels_needed"]):
+        try:
+            found = manifest.wheel(folder, item.sha256)
+        except manifest.BundleProblem as problem:
+            return str(problem)
+        if found is None:
+            return f"the bundle {folder} holds no wheel of {item.line}: make it again with this lock"
+        for line in lines.next({"stage": f"bringing {found.name}"}):
+            display.display(line)
+        task = action._task.copy()
+        task.args = {"src": str(found), "dest": f"{needed['store']}/{found.name}", "mode": "0644"}
+        copy = action._shared_loader_obj.action_loader.get(
+            "ansible.builtin.copy",
+            task=task,
+            connection=action._connection,
+            play_context=action._play_context,
+            loader=action._loader,
+            templar=action._templar,
+            shared_loader_obj=action._shared_loader_obj,
+        )
+        result = copy.run(task_vars=task_vars)
+        if result.get("failed"):
+            return f"{found.name} of the bundle could not be brought to {needed['store']}: {result.get('msg')}"
+    return ""
 
 
 def _bring(action: ActionModule, python: str) -> str:

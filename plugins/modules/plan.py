@@ -25,6 +25,12 @@ options:
       - With V(false), the plans must be what the lock holds, and get its wheels.
     type: bool
     default: false
+  bundle:
+    description:
+      - Folder of a bundle on the controller. Every file of it is checked, its lock holds where O(lock) is empty, and a
+        host that it does not name may have what it locks for another. With O(write_lock) it is not read.
+    type: path
+    default: ""
 extends_documentation_fragment:
   - gpufleet.pytorch.attributes
 attributes:

@@ -69,6 +69,16 @@ options:
       - Empty for C(/var/cache/gpufleet/wheels) as root, and C($XDG_CACHE_HOME/gpufleet/wheels) (C(~/.cache)) otherwise.
     type: path
     default: ""
+  bundle:
+    description:
+      - Folder on the controller that C(bundle.yml) made. The action plugin brings the wheels of O(lock) that are not in
+        O(wheel_store) yet from it, and neither an index nor the host's own settings are asked.
+    type: path
+    default: ""
+  brought:
+    description: Whether the wheels of O(bundle) are in the store. The action plugin sets it.
+    type: bool
+    default: false
   when_busy:
     description: What to do where packages would be replaced that a process has in memory.
     type: str
@@ -149,6 +159,15 @@ progress:
   description: How far the work is (C(stage), and C(done) of C(total) bytes).
   type: dict
   returned: when RV(finished=false)
+wheels_needed:
+  description: Lines of O(lock) whose wheels are not in O(wheel_store).
+  type: list
+  elements: str
+  returned: with O(bundle), before O(brought)
+store:
+  description: Folder of the store.
+  type: str
+  returned: with RV(wheels_needed)
 pip_needed:
   description: Version of the interpreter, where there is no pip for it on the host.
   type: str
@@ -171,6 +190,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.conv
     converge,
     current,
     predict,
+    promised,
 )
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.effects import Effects, Say
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.interpreter import describe, find_pip
@@ -181,6 +201,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.want
     default_venv,
     wanted,
 )
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wheel import find_in_store
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.workshop import Task, Workshop
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.environment import environment
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
@@ -208,6 +229,8 @@ def main() -> None:
             "index_url": {"type": "str", "default": ""},
             "isolated": {"type": "bool", "default": True},
             "wheel_store": {"type": "path", "default": ""},
+            "bundle": {"type": "path", "default": ""},
+            "brought": {"type": "bool", "default": False},
             "when_busy": {"type": "str", "choices": ["fail", "proceed"], "default": "fail"},
             "pip_wheel": {"type": "path", "default": ""},
             "wait": {"type": "float", "default": 0},
@@ -257,20 +280,44 @@ def _run(module: AnsibleModule) -> t.Dict[str, t.Any]:
         module.warn(f"pytorch_venv {named} is a link: the environment is in {path}")
     venv.refuse_unless_ours(found, path)
     outcome = current(path, want, found)
+    source = pip.Source(index_url, store, given["isolated"])
+    if given["bundle"]:
+        source = pip.Source("", store)
+        if not want.lock:
+            raise EnvironmentFailure(
+                "gpufleet_bundle needs a lock of what to install: that of the bundle comes with the plan; here is none"
+            )
+        if outcome is None and module.check_mode:
+            outcome = promised(want, found)
+        if outcome is None and not given["brought"]:
+            return _needed(store, want.lock)
     if module.check_mode:
         with tempfile.TemporaryDirectory(dir=module.tmpdir) as work:
-            task = Task(path, want, pip.Source(index_url, store, given["isolated"]), work, given["when_busy"])
+            task = Task(path, want, source, work, given["when_busy"])
             return _told(task, outcome or predict(_workshop(task, given, Effects()), found), check=True)
     # A store may be shared by hosts, and the work on an environment is this host's.
     key = hashlib.sha256(f"{socket.gethostname()}:{path}".encode()).hexdigest()[:12]
     task = Task(
         path,
         want,
-        pip.Source(index_url, store, given["isolated"]),
+        source,
         os.path.join(store, ".work", key),
         given["when_busy"],
     )
     return _worked(task, given, found, outcome)
+
+
+def _needed(store: str, lock: t.Sequence[str]) -> t.Dict[str, t.Any]:
+    """Which wheels the store lacks; it is made, so that they can be brought."""
+    try:
+        os.makedirs(store, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"pytorch_wheel_store {store} cannot be made: {error.strerror}, as user {os.geteuid()}; choose a folder"
+            " where this user may write, or become root"
+        ) from None
+    lacking = [item.line for item in pip.read_lock(lock) if not find_in_store(store, item.name, item.sha256)]
+    return {"changed": False, "finished": False, "wheels_needed": lacking, "store": store}
 
 
 def _worked(

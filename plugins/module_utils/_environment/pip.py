@@ -165,6 +165,16 @@ def read_report(text: str) -> t.List[Locked]:
     return sorted(found, key=lambda package: package.name)
 
 
+def read_lock(lines: t.Iterable[str]) -> t.List[Locked]:
+    """The packages of lines ``NAME==VERSION --hash=sha256:HASH``, as Locked.line writes them."""
+    found = []
+    for line in lines:
+        name, _equals, rest = line.partition("==")
+        version, *hashes = rest.split()
+        found.append(Locked(canonical(name.strip()), version, tuple(word.rpartition(":")[2] for word in hashes)))
+    return found
+
+
 def read_settings(text: str) -> t.Dict[str, str]:
     """The machine's settings that decide which build pip finds, of ``pip config list``'s lines.
 

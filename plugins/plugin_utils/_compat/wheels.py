@@ -119,21 +119,49 @@ def resolve(target: Target, requirements: t.Sequence[str], run: t.Optional[Run] 
     )
 
 
+def download(target: Target, requirements: str, into: str, run: t.Optional[Run] = None) -> None:
+    """Bring the wheels of a requirements file, in which every line has its hash, into a folder.
+
+    Raises LockProblem with pip's own reason where one cannot be had.
+    """
+    command = [*_pip(target, "download"), "--no-deps", "--require-hashes", "--only-binary=:all:", f"--dest={into}"]
+    done = (run or _run)(
+        [*command, *_machine(target), *_places(target), f"--requirement={requirements}"], _environment(target)
+    )
+    if done.returncode:
+        raise LockProblem(
+            f"pip cannot download the wheels for Python {target.python}, {target.arch}, glibc {target.glibc}: "
+            + complaint(done.stderr + done.stdout)
+        )
+
+
 def _command(
     target: Target, requirements: t.Sequence[str], folder: str, report: pathlib.Path, extra: t.Sequence[str]
 ) -> list[str]:
+    command = [*_pip(target, "install"), "--dry-run", "--ignore-installed", "--only-binary=:all:"]
+    command += [f"--report={report}", f"--target={folder}/none"]
+    return [*command, *_machine(target), *_places(target), *extra, *requirements]
+
+
+def _pip(target: Target, what: str) -> list[str]:
+    launched = [sys.executable, "-c", LAUNCHER, json.dumps(target.markers())]
+    return [*launched, what, "--disable-pip-version-check", "--no-input"]
+
+
+def _machine(target: Target) -> list[str]:
     tag = "cp" + target.minor.replace(".", "")
-    command = [sys.executable, "-c", LAUNCHER, json.dumps(target.markers()), "install", "--dry-run"]
-    command += ["--ignore-installed", "--disable-pip-version-check", "--no-input", "--only-binary=:all:"]
-    command += [f"--report={report}", f"--target={folder}/none", f"--python-version={target.minor}"]
-    command += ["--implementation=cp", f"--abi={tag}{'t' if target.python.endswith('t') else ''}"]
-    command += [] if target.python.endswith("t") else ["--abi=abi3"]
-    command += ["--abi=none", *(f"--platform={tag}" for tag in target.platforms())]
-    command += [f"--index-url={target.index_url}"] if target.index_url else []
-    command += [f"--extra-index-url={url}" for url in target.extra_index_urls]
-    command += [f"--find-links={place}" for place in target.find_links]
-    command += [f"--constraint={path}" for path in target.constraints]
-    return [*command, *(["--no-index"] if target.no_index else []), *extra, *requirements]
+    options = [f"--python-version={target.minor}"]
+    options += ["--implementation=cp", f"--abi={tag}{'t' if target.python.endswith('t') else ''}"]
+    options += [] if target.python.endswith("t") else ["--abi=abi3"]
+    return [*options, "--abi=none", *(f"--platform={tag}" for tag in target.platforms())]
+
+
+def _places(target: Target) -> list[str]:
+    options = [f"--index-url={target.index_url}"] if target.index_url else []
+    options += [f"--extra-index-url={url}" for url in target.extra_index_urls]
+    options += [f"--find-links={place}" for place in target.find_links]
+    options += [f"--constraint={path}" for path in target.constraints]
+    return [*options, *(["--no-index"] if target.no_index else [])]
 
 
 def _environment(target: Target) -> dict[str, str]:

@@ -1,0 +1,65 @@
+# Copyright: (c) 2026, The gpufleet authors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of a bundle: begins its folder, gathers wheels, and writes the manifest that makes it one."""
+
+from __future__ import annotations
+
+import os
+import typing as t
+from pathlib import Path
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import default_store
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._bundle import gather, manifest
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._compat import lock
+from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet import targets
+
+Vars = t.Mapping[str, t.Any]
+
+
+class ActionModule(ActionBase):
+    """Runs once for all hosts of the play; see the documentation of the module of the same name."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        """What the bundle holds, by path, once it is gathered."""
+        super().run(tmp, task_vars)
+        _result, options = self.validate_argument_spec(
+            argument_spec={
+                "state": {"type": "str", "choices": ["begun", "gathered"], "required": True},
+                "directory": {"type": "path", "required": True},
+                "pythons": {"type": "list", "elements": "str", "default": []},
+            }
+        )
+        if self._play_context.check_mode:
+            return {"changed": False, "skipped": True, "msg": "a bundle is not predicted: plan.yml shows the plans"}
+        folder = Path(options["directory"]).absolute()
+        try:
+            if options["state"] == "begun":
+                manifest.begin(folder)
+                return {"changed": True}
+            return self._gather(folder, task_vars or {}, options)
+        except (manifest.BundleProblem, lock.LockProblem, OSError) as problem:
+            raise AnsibleActionFail(str(problem)) from problem
+
+    def _gather(self, folder: Path, facts: Vars, options: Vars) -> dict[str, t.Any]:
+        text = (folder / manifest.LOCK).read_text(encoding="utf-8")
+        locked = lock.parse(text)
+        stores = [default_store(os.geteuid(), os.environ)]
+        for name, plan in locked["hosts"].items():
+            variables = facts["hostvars"][name]
+            wanted = targets.target(variables, variables["gpufleet_observed"], variables["gpufleet_plan"])
+            Display().display(f"  {name}: gathering the wheels of {plan}")
+            own = [str(variables["pytorch_wheel_store"])] if variables.get("pytorch_wheel_store") else []
+            gather.of_lock(wanted, locked["plans"][plan]["wheels"], folder / manifest.WHEELS, [*own, *stores])
+        Display().display("  gathering the wheels of ./run")
+        gather.of_run(options["pythons"], folder / manifest.RUN)
+        made = manifest.finish(folder)
+        size = sum(entry["size"] for entry in made["files"].values())
+        Display().display(f"bundle: {folder}, {len(made['files'])} files, {size / 1e6:.0f} MB")
+        return {"changed": True, "files": sorted(made["files"])}
