@@ -216,7 +216,9 @@ _raw:
         V(install), V(upgrade) or V(downgrade)), C(packages), and C(stream) and C(lock) for dnf.
       type: dict
     cuda:
-      description: C(runtime) in the wheel, C(toolkit) to compile with, its C(packages), and C(forward_compat).
+      description:
+        - C(runtime) in the wheel, C(toolkit) to compile with, its C(packages), C(forward_compat), and C(wheels) that
+          bring the toolkit into an environment (none for CUDA 12, whose wheels have no nvcc).
       type: dict
     cudnn:
       description: C(version) that the wheel carries, and C(packages) of the same for those who compile.

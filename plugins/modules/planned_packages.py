@@ -20,10 +20,17 @@ options:
     type: dict
     required: true
   part:
-    description: Which part of the plan.
+    description:
+      - Which part of the plan, or V(compiler) for what torch.compile and extensions call, of the distribution's own
+        compiler and Python, which it goes on upgrading.
     type: str
-    choices: [cuda, cudnn, nccl]
+    choices: [compiler, cuda, cudnn, nccl]
     required: true
+  names:
+    description: Packages of V(compiler) instead of the usual ones, such as V(python3.12-dev) for another Python.
+    type: list
+    elements: str
+    default: []
   repository:
     description: What differs from the plan where NVIDIA's repository is a mirror.
     type: dict
@@ -104,7 +111,8 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "plan": {"type": "dict", "required": True},
-            "part": {"type": "str", "choices": ["cuda", "cudnn", "nccl"], "required": True},
+            "part": {"type": "str", "choices": ["compiler", "cuda", "cudnn", "nccl"], "required": True},
+            "names": {"type": "list", "elements": "str", "default": []},
             "repository": {
                 "type": "dict",
                 "default": {},
@@ -137,14 +145,16 @@ def main() -> None:
 def _converge(given: t.Mapping[str, t.Any], scratch: str) -> Outcome:
     part, plan = given["part"], given["plan"]
     names = [str(name) for name in (plan.get(part) or {}).get("packages") or []]
-    if not names:
+    if not names and part != "compiler":
         raise PackageFailure(f"the plan names no packages of {part} for this system")
     if os.geteuid() != 0:
         raise PackageFailure(f"packages of {part} need root, and this is user {os.geteuid()}: set become")
-    place = repository.of_plan(plan.get("repository") or {}, given["repository"])
+    place = repository.of_plan(plan.get("repository") or {}, given["repository"]) if part != "compiler" else None
     runner = Runner()
     limits = (given["lock_timeout"], given["timeout"])
     manager = system.manager(runner, host_probe.probe(runner)["os"], limits, scratch)
+    if part == "compiler":
+        names = given["names"] or list(library.COMPILER[manager.name])
     return library.present(part, [manager.spec(name) for name in names], place, manager, _fetch)
 
 

@@ -19,17 +19,27 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.driver 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.files import Files
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.manager import Manager
 
+#: What torch.compile and extensions call, of the distribution's own compiler and Python, by package manager.
+COMPILER = {"apt-get": ("gcc", "g++", "python3-dev"), "dnf": ("gcc", "gcc-c++", "python3-devel")}
+
 
 def present(
-    part: str, names: t.Sequence[str], place: repository.Repository, apt: Manager, get: repository.Fetch
+    part: str,
+    names: t.Sequence[str],
+    place: t.Optional[repository.Repository],
+    apt: Manager,
+    get: repository.Fetch,
 ) -> Outcome:
     """Install the packages, ``name`` or ``name=PATTERN``, and hold them.
 
+    Without a ``place`` they are the distribution's own, which it goes on upgrading: they are not held.
     Raises Stop or PackageFailure, with the host as it was. Where all are there and held, no source is asked.
     """
     before = apt.installed()
-    if not _missing(names, before):
-        return Outcome(False, "", _found(names, before), [], [checks.library(part, _found(names, before))])
+    if not _missing(names, before, place is not None):
+        return Outcome(
+            False, "", _found(names, before), [], [checks.library(part, _found(names, before), place is not None)]
+        )
     left = apt.interrupted(before)
     if left and apt.scratch:
         raise Stop(checks.interrupted(left, apt.by_hand))
@@ -37,7 +47,8 @@ def present(
         apt.repair()
     files = Files(apt.runner, remember=not apt.scratch)
     try:
-        repository.place(place, apt, files, get)
+        if place is not None:
+            repository.place(place, apt, files, get)
         apt.update()
         available = apt.versions(name.split("=")[0] for name in names)
         exact = [choose(name, available) for name in names]
@@ -55,19 +66,25 @@ def present(
     problem = apt.problem(apt.change(exact))
     if problem:
         raise PackageFailure(f"{apt.name} install {' '.join(exact)}: {problem}")
-    apt.hold([name.split("=")[0] for name in names])
+    if place is not None:
+        apt.hold([name.split("=")[0] for name in names])
     after = _found(names, apt.installed())
     beside = [checks.doubled(apt.doubled)] if apt.doubled else []
-    return Outcome(True, "", after, planned.lines(), [checks.library(part, after), *beside])
+    return Outcome(True, "", after, planned.lines(), [checks.library(part, after, place is not None), *beside])
 
 
-def _missing(names: t.Sequence[str], packages: t.Mapping[str, Package]) -> t.List[str]:
-    """The names that are not there in their version, whole and held."""
+def _missing(names: t.Sequence[str], packages: t.Mapping[str, Package], held: bool) -> t.List[str]:
+    """The names that are not there in their version, whole, and held where they should be."""
     found = []
     for wanted in names:
         name, _equals, pattern = wanted.partition("=")
         package = _of(name, packages)
-        if package is None or not fits(package.version, pattern) or not package.held or package.state != "installed":
+        if (
+            package is None
+            or not fits(package.version, pattern)
+            or (held and not package.held)
+            or package.state != "installed"
+        ):
             found.append(wanted)
     return found
 

@@ -86,6 +86,19 @@ def library_row(host: Host) -> model.PackageRow | None:
     return next((row for row in host.data.library_packages if row.family == family(host)), None)
 
 
+def toolkit_wheels(toolkit: str) -> list[str]:
+    """Wheels with nvcc and what it needs beside the runtime that torch requires, as requirements.
+
+    None for CUDA 12 and older, whose nvcc wheel holds ptxas alone (nvidia-cuda-nvcc-cu12 12.8.93; nvidia-cuda-nvcc
+    13.0.88 holds nvcc, and requires nvidia-nvvm and nvidia-cuda-crt).
+    """
+    if version.major(toolkit) < 13:
+        return []
+    return [
+        f"{name}=={toolkit}.*" for name in ("nvidia-cuda-cccl", "nvidia-cuda-crt", "nvidia-cuda-nvcc", "nvidia-nvvm")
+    ]
+
+
 def repository(host: Host) -> dict[str, t.Any]:
     """NVIDIA's repository for the host with its key, {} where there is none."""
     if not host.system or not host.system.repository:

@@ -101,7 +101,13 @@ def cuda_part(host: Host, best: Candidate) -> Part:
     (major, minor), (_same, to_compile) = cuda.split("."), toolkit.split(".")
     compat = packages.fill(row.lists["compat"], major=major, minor=minor) if row and best.forward else []
     names = packages.fill(row.lists["toolkit"], major=major, minor=to_compile) if row else []
-    return {"runtime": cuda, "toolkit": toolkit, "packages": names + compat, "forward_compat": best.forward}
+    return {
+        "runtime": cuda,
+        "toolkit": toolkit,
+        "packages": names + compat,
+        "wheels": packages.toolkit_wheels(toolkit),
+        "forward_compat": best.forward,
+    }
 
 
 def compiling_toolkit(host: Host, cuda: str) -> str:
