@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import tarfile
 import typing as t
@@ -19,6 +20,7 @@ NOT_SHIPPED = (
     ".git",
     ".venv",
     "collections/",
+    "execution-environment.yml",
     "molecule/",
     "reports/",
     "requirements/",
@@ -50,6 +52,19 @@ def test_the_archive_installs_and_is_found(gate: t.Callable[..., t.Any], archive
     gate(*install, cwd=tmp_path, **environ)
     found = gate("ansible-doc", "--list", "gpufleet.pytorch", cwd=tmp_path, **environ)
     assert "gpufleet.pytorch.gpu_info" in found.stdout
+    needs = gate("ansible-builder", "introspect", tmp_path, cwd=tmp_path).stdout
+    assert "nvidia-ml-py" in needs and "openssh-clients" in needs
+
+
+def test_the_execution_environment(gate: t.Callable[..., t.Any], archive: Path, copy: Path, tmp_path: Path) -> None:
+    """Its definition is one of ansible-builder's, and names the archive of this version; no image is built here."""
+    shutil.copy(copy / "execution-environment.yml", tmp_path)
+    shutil.copy(archive, tmp_path)
+    gate("ansible-builder", "create", cwd=tmp_path)
+    context = tmp_path / "context"
+    assert (context / "_build" / "dist" / archive.name).is_file()
+    assert f"dist/{archive.name}" in (context / "_build" / "requirements.yml").read_text()
+    assert 'ARG PYCMD="/usr/bin/python3.12"' in (context / "Containerfile").read_text()
 
 
 def test_galaxy_importer(gate: t.Callable[..., t.Any], archive: Path, tmp_path: Path) -> None:
