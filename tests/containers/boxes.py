@@ -59,6 +59,11 @@ def pip_options(folder: Path) -> list[str]:
     return options
 
 
+def full_name(run: Path, name: str) -> str:
+    """The name under which podman knows a box of a run."""
+    return f"gpufleet-{hashlib.sha256(str(run).encode()).hexdigest()[:8]}-{name}"
+
+
 def start(run: Path, name: str, image: str, *options: str) -> str:
     """Start a box, wait until its systemd is up, and return its full name.
 
@@ -66,17 +71,23 @@ def start(run: Path, name: str, image: str, *options: str) -> str:
     of every other run, and takes the settings that the box mounts.
     """
     reference = images.ensure(image)
-    box = f"gpufleet-{hashlib.sha256(str(run).encode()).hexdigest()[:8]}-{name}"
+    box = full_name(run, name)
     named = ["--name", box, "--hostname", box, "--label", f"gpufleet.run={run}"]
     images.podman(
         "run", "--detach", *named, "--systemd", "always", *pip_options(run), *options, reference, "/sbin/init"
     )
+    wait(box)
+    return box
+
+
+def wait(box: str) -> None:
+    """Wait until the systemd of a box that was started is up."""
     ask = ["exec", box, "systemctl", "is-system-running", "--wait"]
     end = time.monotonic() + BOOT_SECONDS
     while True:
         state = images.podman(*ask, check=False, timeout=BOOT_SECONDS)
         if state.stdout.strip() in ("running", "degraded"):
-            return box
+            return
         if time.monotonic() > end:
             raise RuntimeError(f"{box} was not up after {BOOT_SECONDS} s: {state.stdout}{state.stderr}")
         time.sleep(0.1)

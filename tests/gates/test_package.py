@@ -21,10 +21,13 @@ NOT_SHIPPED = (
     ".venv",
     "collections/",
     "execution-environment.yml",
+    "inventories/simulated",
     "molecule/",
+    "playbooks/simulate.yml",
     "reports/",
     "requirements/",
     "run",
+    "simulate.yml",
     "tests/",
     "tools/",
 )
