@@ -301,3 +301,9 @@ def test_a_failed_rollout_goes_back_to_what_was_proved(place, tmp_path):
     code, output, report = play(place, "rollout")
     assert code == 0, output
     assert report["ok"] is True
+
+
+def test_tags_that_match_nothing_judge_no_host(place):
+    code, output, report = play(place, "drift", "--tags", "nothing")
+    assert code == 2, output
+    assert report["hosts"]["localhost"]["state"] == "unknown"
