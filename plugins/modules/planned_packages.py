@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: planned_packages
-short_description: Installs the CUDA toolkit, cuDNN or NCCL that the plan names, for those who compile
+short_description: Installs what the plan names beside the driver, for those who compile or run containers
 version_added: "0.1.0"
 description:
   - The wheel of PyTorch brings its own CUDA, cuDNN and NCCL and needs none of these. They are for those who compile
@@ -22,15 +22,20 @@ options:
   part:
     description:
       - Which part of the plan, or V(compiler) for what torch.compile and extensions call, of the distribution's own
-        compiler and Python, which it goes on upgrading.
+        compiler and Python, which it goes on upgrading, or V(container_toolkit), which a plan names no version of. A
+        container toolkit that is there is left as it is where no O(version) is given.
     type: str
-    choices: [compiler, cuda, cudnn, nccl]
+    choices: [compiler, container_toolkit, cuda, cudnn, nccl]
     required: true
   names:
     description: Packages of V(compiler) instead of the usual ones, such as V(python3.12-dev) for another Python.
     type: list
     elements: str
     default: []
+  version:
+    description: Version of the container toolkit, such as V(1.19.0). Not given, the newest.
+    type: str
+    default: ""
   repository:
     description: What differs from the plan where NVIDIA's repository is a mirror.
     type: dict
@@ -111,8 +116,13 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "plan": {"type": "dict", "required": True},
-            "part": {"type": "str", "choices": ["compiler", "cuda", "cudnn", "nccl"], "required": True},
+            "part": {
+                "type": "str",
+                "choices": ["compiler", "container_toolkit", "cuda", "cudnn", "nccl"],
+                "required": True,
+            },
             "names": {"type": "list", "elements": "str", "default": []},
+            "version": {"type": "str", "default": ""},
             "repository": {
                 "type": "dict",
                 "default": {},
@@ -145,7 +155,7 @@ def main() -> None:
 def _converge(given: t.Mapping[str, t.Any], scratch: str) -> Outcome:
     part, plan = given["part"], given["plan"]
     names = [str(name) for name in (plan.get(part) or {}).get("packages") or []]
-    if not names and part != "compiler":
+    if not names and part not in ("compiler", "container_toolkit"):
         raise PackageFailure(f"the plan names no packages of {part} for this system")
     if os.geteuid() != 0:
         raise PackageFailure(f"packages of {part} need root, and this is user {os.geteuid()}: set become")
@@ -153,9 +163,13 @@ def _converge(given: t.Mapping[str, t.Any], scratch: str) -> Outcome:
     runner = Runner()
     limits = (given["lock_timeout"], given["timeout"])
     manager = system.manager(runner, host_probe.probe(runner)["os"], limits, scratch)
+    held = part != "compiler"
     if part == "compiler":
         names = given["names"] or list(library.COMPILER[manager.name])
-    return library.present(part, [manager.spec(name) for name in names], place, manager, _fetch)
+    elif part == "container_toolkit":
+        held = bool(given["version"])
+        names = [f"{name}={given['version']}-*" if held else name for name in library.CONTAINER_TOOLKIT]
+    return library.present(part.replace("_", "-"), [manager.spec(name) for name in names], place, manager, _fetch, held)
 
 
 def _fetch(url: str) -> bytes:

@@ -244,7 +244,10 @@ def library(part: str, packages: t.Mapping[str, str], held: bool = True) -> Find
     """What those who compile find on the host."""
     found = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
     return Finding(
-        f"{part}-packages", "ok", found=found, expected="the planned packages, held" if held else "these packages"
+        f"{part}-packages",
+        "ok",
+        found=found,
+        expected="the planned packages, held" if held else "these packages",
     )
 
 

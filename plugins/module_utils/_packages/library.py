@@ -19,6 +19,13 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.driver 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.files import Files
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.manager import Manager
 
+#: The four have to be of one version (NVIDIA's own order of installation).
+CONTAINER_TOOLKIT = (
+    "libnvidia-container1",
+    "libnvidia-container-tools",
+    "nvidia-container-toolkit-base",
+    "nvidia-container-toolkit",
+)
 #: What torch.compile and extensions call, of the distribution's own compiler and Python, by package manager.
 COMPILER = {"apt-get": ("gcc", "g++", "python3-dev"), "dnf": ("gcc", "gcc-c++", "python3-devel")}
 
@@ -29,17 +36,17 @@ def present(
     place: t.Optional[repository.Repository],
     apt: Manager,
     get: repository.Fetch,
+    held: bool = True,
 ) -> Outcome:
     """Install the packages, ``name`` or ``name=PATTERN``, and hold them.
 
-    Without a ``place`` they are the distribution's own, which it goes on upgrading: they are not held.
+    Without a ``place`` they are the distribution's own, which it goes on upgrading: they are not held. With ``held``
+    off, those that are there are enough as they are, whoever brought them.
     Raises Stop or PackageFailure, with the host as it was. Where all are there and held, no source is asked.
     """
     before = apt.installed()
-    if not _missing(names, before, place is not None):
-        return Outcome(
-            False, "", _found(names, before), [], [checks.library(part, _found(names, before), place is not None)]
-        )
+    if not _missing(names, before, held):
+        return Outcome(False, "", _found(names, before), [], [checks.library(part, _found(names, before), held)])
     left = apt.interrupted(before)
     if left and apt.scratch:
         raise Stop(checks.interrupted(left, apt.by_hand))

@@ -27,6 +27,8 @@ RESULTS = (
     "cuda_compiler_result",
     "cudnn_result",
     "nccl_result",
+    "container_toolkit_packages",
+    "container_toolkit_result",
     "pytorch_result",
     "topology_result",
     "power_cooling_limits",
