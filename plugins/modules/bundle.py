@@ -9,17 +9,20 @@ module: bundle
 short_description: Gathers what a fleet without a network installs from
 version_added: "0.1.0"
 description:
-  - Runs on the controller, once for all hosts of the play. It puts the wheels that a lock names, and those that
-    C(./run) needs, into a folder, and writes C(bundle.json), which has the SHA-256 of every file there.
+  - V(begun) and V(gathered) run on the controller, once for all hosts of the play. That puts the wheels that a
+    lock names, and those that C(./run) needs, into a folder, and writes C(bundle.json), which has the SHA-256 of every
+    file there.
   - A folder without C(bundle.json) is no bundle, so one that was interrupted is never installed from.
   - The role P(gpufleet.pytorch.bundle#role) says what else goes in.
 options:
   state:
     description:
       - V(begun) makes the folder, or opens one that this module made. Any other folder with something in it is refused.
+      - V(placed) unpacks its packages for this host under C(/var/lib/gpufleet/packages); RV(environment) is what makes
+        apt use them.
       - V(gathered) brings every wheel of its C(fleet.lock) and ends with C(bundle.json).
     type: str
-    choices: [begun, gathered]
+    choices: [begun, gathered, placed]
     required: true
   directory:
     description: Folder of the bundle on the controller.
@@ -35,7 +38,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: Does nothing.
+    details: Gathers nothing and unpacks nothing.
   diff_mode:
     support: none
 author:
@@ -51,6 +54,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+environment:
+  description: Variables for the tasks that install packages; empty where the bundle has none for this host.
+  type: dict
+  returned: with O(state=placed)
+  sample: {APT_CONFIG: /var/lib/gpufleet/packages/0123456789abcdef/apt.conf}
 files:
   description: What the bundle holds, by path.
   type: list
