@@ -159,7 +159,6 @@ def _converge(given: t.Mapping[str, t.Any], scratch: str) -> Outcome:
         raise PackageFailure(f"the plan names no packages of {part} for this system")
     if os.geteuid() != 0:
         raise PackageFailure(f"packages of {part} need root, and this is user {os.geteuid()}: set become")
-    place = repository.of_plan(plan.get("repository") or {}, given["repository"]) if part != "compiler" else None
     runner = Runner()
     limits = (given["lock_timeout"], given["timeout"])
     manager = system.manager(runner, host_probe.probe(runner)["os"], limits, scratch)
@@ -169,7 +168,11 @@ def _converge(given: t.Mapping[str, t.Any], scratch: str) -> Outcome:
     elif part == "container_toolkit":
         held = bool(given["version"])
         names = [f"{name}={given['version']}-*" if held else name for name in library.CONTAINER_TOOLKIT]
-    return library.present(part.replace("_", "-"), [manager.spec(name) for name in names], place, manager, _fetch, held)
+    names = [manager.spec(name) for name in names]
+    place = None
+    if part != "compiler" and library.missing(names, manager.installed(), held):
+        place = repository.of_plan(plan.get("repository") or {}, given["repository"])
+    return library.present(part.replace("_", "-"), names, place, manager, _fetch, held)
 
 
 def _fetch(url: str) -> bytes:

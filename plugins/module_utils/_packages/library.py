@@ -45,7 +45,7 @@ def present(
     Raises Stop or PackageFailure, with the host as it was. Where all are there and held, no source is asked.
     """
     before = apt.installed()
-    if not _missing(names, before, held):
+    if not missing(names, before, held):
         return Outcome(False, "", _found(names, before), [], [checks.library(part, _found(names, before), held)])
     left = apt.interrupted(before)
     if left and apt.scratch:
@@ -80,7 +80,7 @@ def present(
     return Outcome(True, "", after, planned.lines(), [checks.library(part, after, place is not None), *beside])
 
 
-def _missing(names: t.Sequence[str], packages: t.Mapping[str, Package], held: bool) -> t.List[str]:
+def missing(names: t.Sequence[str], packages: t.Mapping[str, Package], held: bool) -> t.List[str]:
     """The names that are not there in their version, whole, and held where they should be."""
     found = []
     for wanted in names:
