@@ -110,7 +110,7 @@ findings:
 identity:
   description: What the host is, by name, C(driver) or C(kernel), in which hosts of one kind should be alike.
   type: dict
-  returned: O(state=compared), of a host that was proved
+  returned: O(state=compared) and O(state=recorded), of a host that was proved
 path:
   description: Path of the file on the host, C(expected.json) or C(acknowledged.json).
   type: str
@@ -262,7 +262,8 @@ def _record(module: AnsibleModule, directory: str) -> Result:
     expected, _problems = _expected(directory)
     runner = Runner()
     held = environment(runner, params["python"])
-    content = record.content(expected, params["plan"], params["policy"], observe(runner), held, params["proof"])
+    observed = observe(runner)
+    content = record.content(expected, params["plan"], params["policy"], observed, held, params["proof"])
     if not module.check_mode:
         if content is not None:
             write_expected(directory, content)
@@ -271,6 +272,7 @@ def _record(module: AnsibleModule, directory: str) -> Result:
         "changed": content is not None,
         "diff": {"before": dumps(expected or {}), "after": dumps(content or expected or {})},
         "findings": [Finding("recorded", "ok", found=os.path.join(directory, EXPECTED), policy="report")],
+        "identity": identity.of(observed, held),
     }
 
 

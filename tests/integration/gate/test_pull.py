@@ -93,7 +93,8 @@ def test_a_host_that_pulls(pulling: Pulling) -> None:
     first = pulling.start()
     assert first["state"] == "ready", first
     assert pulls(first) == [("ok", "the last ansible-pull ended with success")]
-    assert first["identity"]["torch"] == "2.13.0"
+    report = json.loads((clone / "reports" / "drift" / "latest.json").read_text())["hosts"]["gpu1"]
+    assert first["identity"]["torch"] == report["identity"]["torch"] == "2.13.0"
 
     # A commit of the night before breaks the playbook of the whole fleet: it is fetched, and each host says so.
     pulling.commit("drift.yml", "---\n- hosts: all\n  gather_facts: false\n  tasks: [{ansible.builtin.fail: {}}]\n")
