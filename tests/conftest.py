@@ -26,6 +26,7 @@ PACKAGES: t.Dict[str, t.Tuple[str, ...]] = {
     "g++": ("g++",),
     "ssh": ("openssh-client",),
     "git": ("git",),
+    "ip": ("iproute2",),
     "openssl": ("openssl",),
     "ipmitool": ("ipmitool",),
     "ipmi_sim": ("openipmi",),

@@ -133,6 +133,16 @@ def test_what_was_not_known_binds_nothing(path, value):
     assert lock.check(text, "gpu01", PLAN, TARGET)[0] == []
 
 
+def test_a_host_of_another_name_has_what_was_locked_for_its_like():
+    text = lock.build({"gpu01": host(), "gpu02": host(changed("torch.version", "2.14.0"))})
+    assert lock.check_any(text, "far01", PLAN, TARGET) == ([], sorted(WHEELS))
+    found, lines = lock.check_any(text, "far01", changed("torch.variant", "cu126"), TARGET)
+    assert lines == [] and lock.describe(found) == ["gpu01: torch.variant is locked at cu132, planned is cu126"]
+    # Its own name counts first.
+    found, lines = lock.check_any(text, "gpu02", PLAN, TARGET)
+    assert lines == [] and [item["cell"] for item in found] == ["torch.version"]
+
+
 def test_a_host_without_gpu_has_no_driver_to_lock():
     plan = {"status": "ok", "accelerator": "cpu", "torch": {**PLAN["torch"], "variant": "cpu"}, "driver": None}
     text = lock.build({"localhost": host(plan)})
