@@ -31,7 +31,13 @@ from ansible_collections.gpufleet.pytorch.tests.containers import boxes, images 
 
 MOST = 64
 #: A command and the Debian package that brings it.
-NEEDED = {"podman": "podman", "runc": "runc", "ssh": "openssh-client", "gcc": "gcc libc6-dev"}
+NEEDED = {
+    "podman": "podman",
+    "runc": "runc",
+    "debootstrap": "debootstrap",
+    "ssh": "openssh-client",
+    "gcc": "gcc libc6-dev",
+}
 CAP_SYS_ADMIN = 21
 #: Only a simulated sysfs has it, and only until the container stops.
 MARK = "/sys/gpusim"
