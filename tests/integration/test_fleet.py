@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A fleet of four names of this machine, each with its own environment: the odd one out in one run."""
+"""A fleet of four names of this machine, each with its own environment: the odd one out in one run, and in slices."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import os
 import subprocess
 import sys
 import venv
+from concurrent import futures
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+SLICES = 3
 #: Of each host the torch that its environment names.
 TORCH = {f"gpu{number}": "2.13.0" for number in range(1, 4)} | {"gpu4": "2.12.1"}
 
@@ -83,3 +85,39 @@ def test_drift_finds_the_odd_one_out(fleet: Path) -> None:
     assert {name: host["identity"]["torch"] for name, host in hosts.items()} == TORCH
     assert odd(hosts) == {"gpu4": ["torch 2.12.1, not 2.13.0, as 3 of 4 hosts alike"]}
     assert "fleet-odd-torch" in done.stdout
+
+
+def test_slices_of_ansible_runner_are_folded_into_one_report(fleet: Path) -> None:
+    """AWX gives slice n an inventory of every SLICES-th host from the n-th on; each job has a folder of its own."""
+    hosts = json.loads((fleet / "hosts.json").read_text())["all"]["hosts"]
+    inbox = fleet / "inbox"
+    inbox.mkdir()
+
+    def run(number: int) -> subprocess.CompletedProcess[str]:
+        job = fleet / f"slice{number}"
+        (job / "inventory").mkdir(parents=True)
+        (job / "project").mkdir()
+        mine = {name: hosts[name] for name in sorted(hosts)[number::SLICES]}
+        (job / "inventory" / "hosts.json").write_text(json.dumps({"all": {"hosts": mine}}))
+        options = ("-p", str(ROOT / "drift.yml"), "--cmdline", f"-e report_inbox={inbox}")
+        return play(fleet, "ansible-runner", "run", str(job), *options)
+
+    with futures.ThreadPoolExecutor(SLICES) as pool:
+        jobs = list(pool.map(run, range(SLICES)))
+    assert [job.returncode for job in jobs] == [0] * SLICES, "".join(job.stdout + job.stderr for job in jobs)
+    # No slice can tell who is odd, nor does it know another's hosts.
+    seen = [
+        read(fleet / f"slice{number}" / "project" / "reports" / "drift" / "latest.json") for number in range(SLICES)
+    ]
+    assert [sorted(one) for one in seen] == [["gpu1", "gpu4"], ["gpu2"], ["gpu3"]]
+    assert [odd(one) for one in seen] == [{}, {}, {}]
+
+    (fleet / "controller").mkdir()
+    done = play(
+        fleet / "controller", "ansible-playbook", str(ROOT / "report.yml"), "-i", str(fleet / "hosts.json"),
+        "-e", f"report_inbox={inbox}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    folded = read(fleet / "controller" / "reports" / "report" / "latest.json")
+    assert {name: host["source"] for name, host in folded.items()} == {n: str(inbox / f"{n}.json") for n in TORCH}
+    assert odd(folded) == {"gpu4": ["torch 2.12.1, not 2.13.0, as 3 of 4 hosts alike"]}
