@@ -73,9 +73,9 @@ def check(reading: Reading, load: Load, policy: Policy) -> t.List[Finding]:
     if reading["state"] != "ok":
         return []
     supplies = reading["supplies"]
-    if not supplies:
-        return [_none_shown(reading)]
     here = [one for one in supplies if one["present"] is not False]
+    if not here:
+        return [*(_count(here, policy) if supplies else []), _none_shown(reading)]
     return [
         *_count(here, policy),
         *_input(here),
@@ -265,9 +265,12 @@ def _needed(reading: Reading, load: Load, policy: Policy) -> t.Tuple[t.Optional[
 
 
 def beside_gpus(reading: Reading, load: Load) -> t.Optional[float]:
-    """Watts that the host draws now beside its GPUs, None where one of both is not known."""
-    consumed = reading["consumed_w"]
-    return None if consumed is None or load.gpu_draw_w is None else max(0.0, consumed - load.gpu_draw_w)
+    """Watts that the host draws now beside its GPUs, None where one of both is not known.
+
+    A BMC that tells less than the GPUs draw tells of a part of the host.
+    """
+    consumed, drawn = reading["consumed_w"], load.gpu_draw_w
+    return None if consumed is None or drawn is None or consumed <= drawn else consumed - drawn
 
 
 def at_work(load: Load) -> bool:

@@ -120,8 +120,8 @@ def sensors(rows: t.Sequence[Row]) -> t.Dict[str, t.Any]:
         elif re.search(r"leak", row.name, re.IGNORECASE):
             found["leaks"].append(_leak(row))
     found["supplies"] = supplies.made()
-    drawn = [one["input_w"] for one in found["supplies"] if one["input_w"] is not None]
-    found["consumed_w"] = max(totals) if totals else (sum(drawn) or None)
+    drawn = [one["input_w"] for one in found["supplies"] if one["present"] is not False and not one["input_lost"]]
+    found["consumed_w"] = max(totals) if totals else (None if None in drawn else sum(drawn) or None)
     return found
 
 

@@ -45,9 +45,10 @@ def supply(one: Resource, volts: t.Optional[float], watts: t.Optional[float]) ->
         lost = False
     else:
         lost = None
-    failed = None
-    if health:
-        failed = health == "Critical"
+    failed = {"Critical": True, "Warning": False, "OK": False}.get(health)
+    # Healthy, and gives nothing to the host now: whether it would is not told.
+    if not failed and state in ("Disabled", "UnavailableOffline"):
+        failed = None
     # Dead because of its input is another fault than broken.
     if failed and lost:
         failed = None
@@ -61,7 +62,7 @@ def supply(one: Resource, volts: t.Optional[float], watts: t.Optional[float]) ->
         present=present,
         input_lost=lost,
         failed=failed,
-        predicted=health == "Warning" and not lost if health else None,
+        predicted={"Critical": False, "Warning": not lost, "OK": False}.get(health),
         capacity_w=_capacity(one, volts),
         input_v=volts,
         input_w=watts,

@@ -59,6 +59,13 @@ CAPACITY: t.Dict[str, t.Tuple[t.Any, supplies.Load, t.Dict[str, t.Any], str, str
     "measured at rest": (bmc(consumed_w=1500.0), UNKNOWN_BASE, {}, "unknown", "ready"),
     "measured at rest, and even so too much": (bmc(consumed_w=1500.0, count=2), UNKNOWN_BASE, {}, "fail", "not_ready"),
     "measured at work": (bmc(consumed_w=7000.0), supplies.Load(5600.0, 5200.0), {}, "ok", "ready"),
+    "measured at work, less than the GPUs draw": (
+        bmc(consumed_w=700.0),
+        supplies.Load(5600.0, 5200.0),
+        {},
+        "unknown",
+        "ready",
+    ),
     "measured at work before": (bmc(), supplies.Load(5600.0, 400.0, None, 1800.0), {}, "ok", "ready"),
     "measured at work before, and more now": (
         bmc(consumed_w=20000.0),
@@ -108,6 +115,12 @@ SUPPLIES: t.Dict[str, t.Tuple[t.Any, t.Dict[str, t.Any], t.Dict[str, t.List[str]
     "redundancy full": (bmc(redundancy=[{"name": "PS", "state": "full", "text": ""}]), {}, {"psu-redundancy": ["ok"]}),
     "redundancy not told": (bmc(redundancy=[UNTOLD]), {}, {"psu-redundancy": ["unknown"]}),
     "no supply": (bmc(count=0), {}, {"psu-input": ["not_applicable"]}),
+    "empty bays alone": (bmc({"present": False}, count=1), {}, {"psu-input": ["not_applicable"], "psu-capacity": None}),
+    "empty bays alone where supplies should be": (
+        bmc({"present": False}, count=1),
+        {"expected": 1},
+        {"psu-input": ["not_applicable"], "psu-count": ["warn"]},
+    ),
     "supplies cannot be read": (bmc(count=0, errors={"/x/PowerSubsystem": "503"}), {}, {"psu-input": ["unknown"]}),
     "the log takes too long": (bmc(events=None, errors={"event log": "time"}), {}, {"psu-events": ["unknown"]}),
 }  # fmt: skip

@@ -76,6 +76,10 @@ def test_input_of_supplies() -> None:
     found = rows(*INPUTS)
     assert [(one["input_w"], one["input_v"]) for one in found["supplies"]] == [(1200.0, 231.5), (1190.0, None)]
     assert found["consumed_w"] == 2390.0
+    mute = "PSU2 Input | 21h | ns | 10.2 | No Reading"
+    assert rows(*INPUTS[:-1], mute)["consumed_w"] is None  # a part is not the whole
+    lost = "PSU2 Status | 32h | ok | 10.2 | Presence detected, Power Supply AC lost"
+    assert rows(*INPUTS[:-2], lost)["consumed_w"] == 1200.0
     assert rows(*INPUTS, "Pwr Consumption | 77h | ok | 7.1 | 2450 Watts")["consumed_w"] == 2450.0
 
 

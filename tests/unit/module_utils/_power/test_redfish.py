@@ -184,6 +184,15 @@ GARBLED: t.Dict[str, t.Tuple[t.Dict[str, t.Any], t.Dict[str, t.Any]]] = {
     ),
     "broken": ({f"{P1}.Status.Health": "Critical"}, {"supplies.0.input_lost": False, "supplies.0.failed": True}),
     "warned of": ({f"{P1}.Status.Health": "Warning"}, {"supplies.0.failed": False, "supplies.0.predicted": True}),
+    "a health that is none": (
+        {f"{P1}.Status.Health": "Failed"},
+        {"supplies.0.failed": None, "supplies.0.predicted": None},
+    ),
+    "switched off": ({f"{P1}.Status.State": "Disabled"}, {"supplies.0.present": True, "supplies.0.failed": None}),
+    "out of reach and broken": (
+        {f"{P1}.Status": {"State": "UnavailableOffline", "Health": "Critical"}},
+        {"supplies.0.failed": True},
+    ),
     "an empty bay": ({f"{P1}.Status": {"State": "Absent"}}, {"supplies.0.present": False}),
     "numbers with a comma": (
         {f"{P1}/Metrics": {"InputVoltage": {"Reading": "231,5"}}, f"{P1}.PowerCapacityWatts": "3300,0 W"},
