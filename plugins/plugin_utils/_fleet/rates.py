@@ -21,6 +21,8 @@ SCHEMA = 1
 FEWEST_HOSTS = 3
 #: A model's usual rates are learnt from at least so many devices.
 FEWEST_DEVICES = 3
+#: TFLOPS that no device reaches.
+MOST = 1e9
 CHECK = "matmul-rate-fleet"
 BASELINE_CHECK = "matmul-rate-baseline"
 
@@ -197,14 +199,20 @@ def against_baseline(devices: t.Sequence[Device], baseline: t.Mapping[str, t.Any
     return dict(found)
 
 
+def _usual(middle: t.Any, deviation: t.Any) -> Usual:
+    """Of a row that may have been edited: against NaN, infinity or nothing, no rate would ever be slow."""
+    values = [value for value in (middle, deviation) if isinstance(value, (int, float)) and 0 <= value < MOST]
+    if len(values) < 2 or not middle:
+        raise TypeError(f"a rate of {middle!r} with a deviation of {deviation!r}")
+    return Usual(float(middle), float(deviation))
+
+
 def _models(baseline: t.Mapping[str, t.Any]) -> dict[str, dict[str, Usual]]:
     try:
         if baseline["schema"] != SCHEMA:
             raise ValueError(f"schema {baseline['schema']!r} where this version reads {SCHEMA}")
         return {
-            str(model): {
-                str(name): Usual(float(row["middle"]), float(row["deviation"])) for name, row in products.items()
-            }
+            str(model): {str(name): _usual(row["middle"], row["deviation"]) for name, row in products.items()}
             for model, products in baseline["models"].items()
         }
     except (KeyError, TypeError, AttributeError) as error:

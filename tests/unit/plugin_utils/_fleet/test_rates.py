@@ -129,3 +129,26 @@ def test_too_few_teach_nothing():
 def test_what_is_no_baseline_is_refused(damaged):
     with pytest.raises(ValueError, match=r"baseline|schema"):
         rates.against_baseline(many(proof(780)), damaged)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"middle": float("nan")},
+        {"middle": float("inf")},
+        {"middle": 0},
+        {"middle": -780},
+        {"middle": "780"},
+        {"middle": 10**400},
+        {"deviation": float("nan")},
+        {"deviation": float("inf")},
+        {"deviation": -1},
+        {"deviation": None},
+    ],
+)
+def test_an_edited_rate_is_refused(changed):
+    baseline = rates.learn(many(proof(780, 781, 779, 782)))
+    (row,) = baseline["models"][H100].values()
+    row.update(changed)
+    with pytest.raises(ValueError, match="no baseline of rates"):
+        rates.against_baseline(many(proof(100)), baseline)
