@@ -33,7 +33,8 @@ WORDS = tuple(
     )
 )
 
-_PREFIX = re.compile(r"^(?:\[[^\]]*\]\s*)*(?:(?:\S.*? )?kernel: (?:\[[^\]]*\]\s*)*)?")
+#: Behind the driver's own beginning, "kernel: " is of a process's name, which a user chooses.
+_PREFIX = re.compile(r"^(?:\[[^\]]*\]\s*)*(?:(?!NVRM: )(?:\S.*? )?kernel: (?:\[[^\]]*\]\s*)*)?")
 _ADDRESS = r"(?P<address>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _DEVICE = rf"^(?:(?P<driver>\S+) )?{_ADDRESS}: "
 

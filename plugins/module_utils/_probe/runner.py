@@ -26,6 +26,8 @@ READ_LIMIT = 16 << 20
 OUTPUT_LIMIT = 16 << 20
 #: Where commands lie; the PATH of a caller can be anything.
 COMMAND_PATH = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
+#: Nothing has a name with a NUL in it, which Python says in its own way. Such names come from files of the machine.
+_NO_FILE = (OSError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Runner:
                         break
                     chunks.append(chunk)
                     limit -= len(chunk)
-        except OSError:
+        except _NO_FILE:
             return None
         return b"".join(chunks)
 
@@ -90,7 +92,7 @@ class Runner:
         """Sorted names in a folder, none where it cannot be read."""
         try:
             return sorted(os.listdir(self.path(path)))
-        except OSError:
+        except _NO_FILE:
             return []
 
     def exists(self, path: str) -> bool:
@@ -99,13 +101,16 @@ class Runner:
 
     def access(self, path: str) -> bool:
         """Whether this process may read and write: the kernel asks the device cgroup too, and opens nothing."""
-        return os.access(self.path(path), os.R_OK | os.W_OK)
+        try:
+            return os.access(self.path(path), os.R_OK | os.W_OK)
+        except ValueError:
+            return False
 
     def mode(self, path: str) -> t.Optional[int]:
         """Permission bits, None where nothing is there."""
         try:
             return os.stat(self.path(path)).st_mode & 0o7777
-        except OSError:
+        except _NO_FILE:
             return None
 
     def uid(self) -> int:
@@ -116,7 +121,7 @@ class Runner:
         """The last name of what a link points to, None where there is no link."""
         try:
             return os.path.basename(os.readlink(self.path(path)))
-        except OSError:
+        except _NO_FILE:
             return None
 
     def realpath(self, path: str) -> str:
@@ -127,7 +132,7 @@ class Runner:
                 prefix = "/".join(parts[:end])
                 try:
                     target = os.readlink(self.path(prefix))
-                except OSError:
+                except _NO_FILE:
                     continue
                 path = os.path.normpath(os.path.join(os.path.dirname(prefix), target, *parts[end:]))
                 break
@@ -164,7 +169,7 @@ class Runner:
                 env=env,
                 start_new_session=True,
             )
-        except OSError as error:
+        except _NO_FILE as error:
             return Result(None, err=str(error))
         finally:
             if stdin:

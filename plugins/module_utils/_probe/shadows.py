@@ -43,6 +43,8 @@ CONDA_NAMES = ("conda", "miniconda", "miniconda3", "anaconda3", "miniforge3", "m
 OWN_FOLDERS = re.compile(r"^(?:/usr)?/lib(?:32|64|x32)?(?:/[\w]+-linux-gnu[\w]*)?$")
 
 FILE_MOST, LINES_MOST, FILES_MOST, NAMES_MOST = 1 << 18, 4000, 200, 4
+#: Characters of a variable: a file that doubles one in each line ends nowhere.
+VALUE_MOST = 1 << 16
 
 _ASSIGNED = r"""(?:^|[\s;&|"'=])(?P<name>[A-Za-z_]\w*)=(?P<value>"[^"]*"|'[^']*'|[^\s;&|#]*)"""
 _PAIRED = r"""^\s*(?:setenv\s+)?(?P<name>[A-Za-z_]\w*)\s+(?:(?:DEFAULT|OVERRIDE)=)?(?P<value>"[^"]*"|/\S*|\$\S*)"""
@@ -119,7 +121,7 @@ def _of_file(runner: Runner, scope: str, path: str) -> t.List[Facts]:
             for match in form.finditer(_UNIT.sub(" ", line)):
                 name, value = match.group("name"), _expanded(match.group("value").strip("\"'"), known)
                 if name not in VARIABLES:
-                    known[name] = value
+                    known[name] = value[:VALUE_MOST]
                     continue
                 for item in re.split(r"[:\s]", value):
                     found += _entry(runner, scope, path, number, name, item.rstrip("/"))

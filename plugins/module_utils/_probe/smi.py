@@ -11,6 +11,7 @@ not there is a field that is absent.
 
 from __future__ import annotations
 
+import math
 import re
 import typing as t
 from xml.etree import ElementTree
@@ -129,7 +130,10 @@ def _integer(text: str) -> int:
 
 
 def _watts(text: str) -> float:
-    return round(float(text.split()[0]), 2)
+    value = float(text.split()[0])
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return round(value, 2)
 
 
 def _flag(text: str) -> bool:

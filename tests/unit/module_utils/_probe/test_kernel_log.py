@@ -48,6 +48,8 @@ LINES: t.List[t.Tuple[str, t.Tuple[t.Any, ...]]] = [
     ("NVRM: Xid (PCI:0018:01:00): 145, pid=8, name=ray::WorkerDict, RLW_RXPIPE Nonfatal", ("xid", 145, "0018:01:00.0")),
     ("NVRM: Xid (PCI:10000:01:00): 48, pid='<unknown>', name=<unknown>, An uncorr", ("xid", 48, "10000:01:00.0")),
     ("NVRM: Xid (PCI:0000:01:00 GPU-I:05): 31, pid=1, name=a b, Ch 3", ("xid", 31, "0000:01:00.0")),
+    ("NVRM: Xid (PCI:0000:01:00): 48, pid=1, name=a kernel: b, DBE", ("xid", 48, "0000:01:00.0")),
+    ("h kernel: NVRM: Xid (PCI:0000:01:00): 48, pid=1, name=a kernel: b, DBE", ("xid", 48, "0000:01:00.0")),
     ("NVRM: GPU 0000:29:00.0: GPU has fallen off the bus.", ("xid", 79, "0000:29:00.0")),
     ("nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress", ("sxid", 12028, "0000:05:00.0")),
     (

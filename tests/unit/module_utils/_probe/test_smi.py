@@ -101,6 +101,7 @@ def at(tree: t.Any, path: str) -> t.Any:
             "temperature.slowdown_tlimit_c",
             -2,
         ),
+        ("<power_readings><power_draw>nan W</power_draw></power_readings>", "power.draw_w", None),
         ("<power_readings><power_draw>68.57 W</power_draw></power_readings>", "power.draw_w", 68.57),
         (
             "<clocks_throttle_reasons><clocks_throttle_reason_hw_slowdown>Active</clocks_throttle_reason_hw_slowdown>"
