@@ -91,7 +91,7 @@ class Finding:
 
     def to_dict(self) -> t.Dict[str, t.Any]:
         """The JSON form: every field, and ``id``."""
-        return {
+        form = {
             "id": self.id,
             "check": self.check,
             "subject": {"kind": self.subject.kind, "key": self.subject.key},
@@ -105,6 +105,7 @@ class Finding:
             "observed_at": self.observed_at,
             "valid_for": self.valid_for,
         }
+        return t.cast("t.Dict[str, t.Any]", sendable(form))
 
 
 def from_dict(data: t.Mapping[str, t.Any]) -> Finding:
@@ -123,6 +124,20 @@ def from_dict(data: t.Mapping[str, t.Any]) -> Finding:
         observed_at=str(data.get("observed_at", "")),
         valid_for=data.get("valid_for"),
     )
+
+
+def sendable(value: t.Any) -> t.Any:
+    """A JSON value without what no UTF-8 can carry: odd bytes of a file or of a name, shown as ``\\udce9``.
+
+    Ansible refuses the whole answer of a module that has one.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, t.Mapping):
+        return {sendable(key): sendable(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [sendable(one) for one in value]
+    return value
 
 
 def now() -> str:

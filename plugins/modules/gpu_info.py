@@ -240,7 +240,7 @@ def main() -> None:
     findings = _finding.apply_policy(findings, module.params["policy"])
     module.exit_json(
         changed=module.params["acknowledge_kernel_log"] and bool(observed.get("kernel_log")),
-        observed=observed,
+        observed=_finding.sendable(observed),
         accelerator=decision.accelerator,
         findings=[finding.to_dict() for finding in findings],
     )

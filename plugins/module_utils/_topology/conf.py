@@ -36,7 +36,7 @@ RENAMED: t.Mapping[str, t.Optional[str]] = {
 }
 #: A name where it is assigned: at a line's beginning, behind export, env, a semicolon, a quote.
 _ASSIGNED = re.compile(r"(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*)=")
-_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class Assignment(t.NamedTuple):
@@ -148,6 +148,8 @@ def refused(wanted: t.Mapping[str, t.Any]) -> t.List[str]:
             new = RENAMED[name]
             found.append(f"{name} is {new} since torch 2.2" if new else f"nothing reads {name}; set the timeout of"
                          " init_process_group")  # fmt: skip
+        elif isinstance(value, (list, tuple, dict)):
+            found.append(f"the value of {name} is no text")
         elif any(ord(char) < 32 for char in text) or text != text.strip():
             found.append(f"the value of {name} has a line break or white space around it, which NCCL would take along")
         elif len(text) > MAX_VALUE:

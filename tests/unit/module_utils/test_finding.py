@@ -39,6 +39,15 @@ def test_fold(states, expected):
     assert len(verdict["findings"]) == len(states)
 
 
+def test_odd_bytes_are_shown_in_the_json_form():
+    one = f.Finding(
+        "a-check", "ok", f.Subject("nic", "\udcff"), found="caf\udce9 ü", evidence={"\ud800": [("\udce9", 1)]}
+    )
+    form = one.to_dict()
+    assert (form["id"], form["found"]) == ("a-check/nic/\\udcff", "caf\\udce9 ü")
+    assert form["evidence"] == {"\\ud800": [["\\udce9", 1]]}
+
+
 def test_the_json_form_gives_the_finding_back():
     one = f.Finding(
         "gpu-count",

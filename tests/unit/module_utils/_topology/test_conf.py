@@ -116,12 +116,14 @@ def test_renamed_variables(text: str, shell: bool, after: str) -> None:
         ("NCCL_TIMEOUT", "60", "nothing reads NCCL_TIMEOUT"),
         ("NCCL DEBUG", "1", "no name"),
         ("", "1", "no name"),
+        ("FOO\n", "1", "no name"),
+        ("NCCL_IB_HCA", ["mlx5_0"], "no text"),
         ("NCCL_DEBUG", "INFO\nX=1", "line break"),
         ("NCCL_DEBUG", " INFO", "white space"),
         ("NCCL_DEBUG", "x" * 2000, "1022 characters"),
     ],
 )
-def test_variables_that_are_refused(name: str, value: str, words: str) -> None:
+def test_variables_that_are_refused(name: str, value: t.Any, words: str) -> None:
     (text,) = conf.refused({name: value})
     assert words in text
     assert conf.refused({"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "=eth0", "X": None, "Y": 1}) == []
