@@ -39,7 +39,7 @@ cd -- "$out"
 for playbook in plan site drift; do
     printf '== %s\n' "$playbook"
     timeout 240 "${start[@]}" ansible-playbook "$root/$playbook.yml" -i "$root/inventories/local" \
-        -e "pytorch_python='$python'" -e "pytorch_version='$version'" -e "gate_directory='$out/state'" \
+        -e "pytorch_python='$python'" -e "pytorch_version='$version'" -e "gate_directory='$out/state'" -e gate_install=false \
         > "$out/$playbook.log" 2>&1 || failed+=("$playbook")
     tail -n 25 "$out/$playbook.log"
 done
