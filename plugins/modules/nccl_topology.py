@@ -181,9 +181,9 @@ def main() -> None:
     module.exit_json(
         changed=bool(done.changed),
         shape=done.shape,
-        xml=done.xml,
-        topology=done.topology,
-        environment=done.environment,
+        xml=_finding.sendable(done.xml),
+        topology=_finding.sendable(done.topology),
+        environment=_finding.sendable(done.environment),
         files=done.changed,
         picture="",
         findings=_dated(done.findings),

@@ -147,6 +147,7 @@ findings:
   returned: always
 """
 
+import math
 import os
 import re
 import typing as t
@@ -163,6 +164,8 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner imp
 
 #: A name, an IPv4 or an IPv6 address: nothing that a command or an address line would take for something else.
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9]+)?\Z")
+#: Against NaN or infinity nothing would ever be too much.
+FLOATS = ("gpu_limit", "base_load", "supply_watts", "inlet_max")
 PORTS = {"redfish": 443, "ipmi": 623}
 
 
@@ -228,6 +231,9 @@ def _wrong(options: t.Mapping[str, t.Any]) -> str:
         return f"the BMC {options['host']} needs user and password; nothing was asked"
     if options["timeout"] <= 0:
         return f"timeout is {options['timeout']}; seconds above 0 are needed"
+    endless = [f"{name} is {options[name]}" for name in FLOATS if not math.isfinite(options[name])]
+    if endless:
+        return f"a number is needed: {', '.join(endless)}"
     names = ("gpu_limit", "base_load", "supply_watts", "supplies_expected", "shelf_hosts")
     negative = [f"{name} is {options[name]}" for name in names if options[name] < 0]
     if negative:

@@ -10,6 +10,7 @@ is remembered: it is the base load that a reading at rest cannot measure.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import typing as t
@@ -32,11 +33,12 @@ def run(options: t.Mapping[str, str], folder: str) -> int:
     try:
         policy = supplies.Policy(
             options.get("redundancy", "n+1"),
-            float(options.get("supply-watts", 0)),
+            _finite(options.get("supply-watts", "0")),
             int(options.get("expected", 0)),
         )
-        base, inlet = float(options.get("base-load", 0)), float(options.get("inlet-max", cooling.INLET_MAX_C))
-        valid_for, limit = int(options.get("valid-for", 900)), float(options.get("limit", 60))
+        base = _finite(options.get("base-load", "0"))
+        inlet = _finite(options.get("inlet-max", str(cooling.INLET_MAX_C)))
+        valid_for, limit = int(options.get("valid-for", 900)), _finite(options.get("limit", "60"))
     except ValueError as error:
         sys.stderr.write(f"gpufleet-gate power: {error}\n")
         return 2
@@ -57,12 +59,21 @@ def run(options: t.Mapping[str, str], folder: str) -> int:
     return 0
 
 
+def _finite(text: str) -> float:
+    """Compared with NaN or infinity, nothing would ever be too much."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
+
+
 def measured(runner: Runner) -> t.Optional[float]:
     """Watts: the most that this host drew beside its GPUs while they worked; None where that was never seen."""
     try:
-        return number(json.loads(runner.read(REMEMBERED) or "{}").get("base_load_w"))
+        found = number(json.loads(runner.read(REMEMBERED) or "{}").get("base_load_w"))
     except (ValueError, AttributeError):
         return None
+    return found if found and found > 0 else None
 
 
 def remember(runner: Runner, reading: Reading, load: supplies.Load) -> None:

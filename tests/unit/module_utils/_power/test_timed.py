@@ -39,7 +39,9 @@ def test_the_base_load_under_load_is_remembered(
     assert timed.measured(runner) == kept
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "null", '{"base_load_w": "much"}', '{"base_load_w": NaN}', ""])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "null", '{"base_load_w": "much"}', '{"base_load_w": NaN}', '{"base_load_w": -5}', ""]
+)
 def test_a_spoilt_memory_is_none(tmp_path: Path, content: str) -> None:
     path = tmp_path / timed.REMEMBERED.lstrip("/")
     path.parent.mkdir(parents=True)
@@ -47,7 +49,9 @@ def test_a_spoilt_memory_is_none(tmp_path: Path, content: str) -> None:
     assert timed.measured(Runner(str(tmp_path))) is None
 
 
-@pytest.mark.parametrize("options", [{"base-load": "x"}, {"expected": "1.5"}, {"limit": ""}])
+@pytest.mark.parametrize(
+    "options", [{"base-load": "x"}, {"base-load": "nan"}, {"supply-watts": "inf"}, {"expected": "1.5"}, {"limit": ""}]
+)
 def test_an_option_that_is_none(tmp_path: Path, options: t.Dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert timed.run(options, str(tmp_path)) == 2
     assert capsys.readouterr().err.startswith("gpufleet-gate power: ")
