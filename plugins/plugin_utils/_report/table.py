@@ -16,6 +16,8 @@ LONGEST = 500
 WEIGHT = {"fail": 0, "unknown": 1, "warn": 2, "ok": 3, "not_applicable": 4}
 #: Checks whose words are shown although they are ok.
 HEADLINES = ("plan", "drift")
+#: The check that stands for all that were ok where verdicts were folded (fleet.py); its words say how many.
+FOLDED = "checks"
 WORDS = {"ready": "ready", "not_ready": "not ready", "unknown": "unknown"}
 
 
@@ -43,7 +45,8 @@ def reasons(verdict: t.Mapping[str, t.Any]) -> list[str]:
         fine = sorted((item for item in verdict["findings"] if item["state"] == "ok"), key=lambda item: str(item["id"]))
         # What a host runs is worth its place on the line; that the rest is fine, a count.
         says = [item["found"] for item in fine if item["check"] in HEADLINES]
-        lines.append("; ".join([*says, f"{len(fine)} checks ok"]))
+        folded = [item["found"] for item in fine if item["check"] == FOLDED]
+        lines.append("; ".join([*says, *(folded or [f"{len(fine)} checks ok"])]))
     return lines or ["no finding"]
 
 

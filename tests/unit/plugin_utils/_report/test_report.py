@@ -131,6 +131,11 @@ def test_a_ready_host_says_what_it_runs_and_how_much_was_checked():
     assert table.render("site", {"a": verdict(found)})[1:] == ["  a     ready      torch==2.13.0+cu130; 2 checks ok"]
 
 
+def test_a_folded_verdict_counts_what_was_folded():
+    found = [Finding("checks", "ok", found="57 checks ok"), Finding("open-files", "warn", found="1024")]
+    assert table.render("report", {"a": verdict(found)})[2:] == ["                   57 checks ok"]
+
+
 def test_unknown_is_never_shown_as_ok():
     lines = table.render("site", {"a": verdict([]), "b": verdict([Finding("nvml", "unknown", found="no answer")])})
     assert lines == [
