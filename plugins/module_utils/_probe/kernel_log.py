@@ -93,6 +93,22 @@ def state_file(runner: Runner) -> str:
     return os.path.join(child.folder(runner), FILE)
 
 
+_NONE = type(None)
+_NO_PLACE: t.Mapping[str, t.Any] = {"seq": None, "since_us": None, "since": "", "lost": ""}
+_EVENT: t.Mapping[str, t.Any] = {
+    **dict.fromkeys(("kind", "name", "what", "address", "text"), str),
+    **dict.fromkeys(("code", "first_us", "last_us"), (int, _NONE)),
+    "count": int,
+}
+
+
+def _must_be(value: t.Mapping[str, t.Any], types: t.Mapping[str, t.Any]) -> None:
+    """Raises TypeError or KeyError where a field is not what we wrote."""
+    for name, kind in types.items():
+        if not isinstance(value[name], kind):
+            raise TypeError(f"{name} is {value[name]!r}"[:80])
+
+
 def _load(file: str, boot_id: t.Optional[str]) -> t.Tuple[t.Dict[str, t.Any], str]:
     """What was remembered of this boot, and why there is nothing where there was something."""
     try:
@@ -104,8 +120,10 @@ def _load(file: str, boot_id: t.Optional[str]) -> t.Tuple[t.Dict[str, t.Any], st
         memory = json.loads(data.decode("utf-8"))
         if memory["schema"] != SCHEMA:
             raise ValueError(f"schema {memory['schema']}")
-        Collector(memory["events"])
-        int(memory["usec"])
+        _must_be(memory, {"usec": int})
+        _must_be({**_NO_PLACE, **memory}, {"seq": (int, _NONE), "since_us": (int, _NONE), "since": str, "lost": str})
+        for event in memory["events"]:
+            _must_be(event, _EVENT)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         return {}, f"{file} could not be used ({type(error).__name__}: {error}): the log was read from its start"
     if not boot_id or memory.get("boot_id") != boot_id:

@@ -289,7 +289,18 @@ def test_another_boot_starts_anew(machine: Machine) -> None:
     assert [event["code"] for event in machine.look(None)["events"]] == [94]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 9}', '{"schema": 1, "events": [1], "usec": 1}'])
+#: What was remembered where a field is another.
+PLACE = '{"schema": 1, "boot_id": "%s", "usec": 1, "seq": 1, "events": [], %s}'
+SHORT = '"events": [{"kind": "xid", "code": 48, "name": "", "what": "", "address": ""}]'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "{}", '{"schema": 9}', '{"schema": 1, "events": [1], "usec": 1}'),
+        *(PLACE % (BOOT, row) for row in ('"seq": "5"', '"seq": NaN', '"usec": 1e400', '"lost": 5', SHORT)),
+    ],
+)
 def test_a_place_that_cannot_be_used_is_told(machine: Machine, text: str) -> None:
     machine.log(LOAD, XID.format(1, 48))
     machine.look()
