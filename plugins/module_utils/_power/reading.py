@@ -59,6 +59,8 @@ def supply(name: str, **known: t.Any) -> t.Dict[str, t.Any]:
     return {"name": name, **blank, "text": "", **known}
 
 
+#: 3,300 W is 3300 to some and 3.3 to others: nobody knows.
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2},\d{3}\Z")
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?(?:[eE][-+]?\d+)?")
 
 
@@ -67,8 +69,9 @@ def number(value: t.Any) -> t.Optional[float]:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, str):
-        match = _NUMBER.match(value.strip())
-        if match is None:
+        told = value.strip()
+        match = _NUMBER.match(told)
+        if match is None or told[match.end() : match.end() + 1] in (".", ",") or _THOUSANDS.match(match[0]):
             return None
         value = match[0].replace(",", ".")
     try:

@@ -198,6 +198,8 @@ GARBLED: t.Dict[str, t.Tuple[t.Dict[str, t.Any], t.Dict[str, t.Any]]] = {
         {f"{P1}/Metrics": {"InputVoltage": {"Reading": "231,5"}}, f"{P1}.PowerCapacityWatts": "3300,0 W"},
         {"supplies.0.input_v": 231.5, "supplies.0.capacity_w": 3300.0},
     ),
+    "thousands with a comma": ({f"{P1}.PowerCapacityWatts": "3,300 W"}, {"supplies.0.capacity_w": None}),
+    "thousands and a fraction": ({f"{P1}.PowerCapacityWatts": "3,300.0 W"}, {"supplies.0.capacity_w": None}),
     "nothing but null": (
         {P1: dict.fromkeys(("Name", "Status", "LineInputStatus", "PowerCapacityWatts", "Metrics", "SerialNumber"))},
         {f"supplies.0.{key}": None for key in ("present", "input_lost", "failed", "predicted", "capacity_w", "serial")},
