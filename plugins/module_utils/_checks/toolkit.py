@@ -23,8 +23,11 @@ _NO_COMPILER = re.compile(r"\b(?:gcc|g\+\+|cc1plus|c\+\+|host compiler)\b.*|.*\b
 def chosen(toolkits: t.Sequence[Facts], wanted: str) -> t.Optional[Facts]:
     """The toolkit of that version, an environment's own first; without a wish the newest; None where there is none."""
     fit = [one for one in toolkits if one["version"] and (not wanted or one["version"] == wanted)]
-    order = lambda one: ([int(part) for part in one["version"].split(".")], one["packaged"] == "wheels")  # noqa: E731
-    return max(fit, key=order, default=None)
+    return max(fit, key=_order, default=None)
+
+
+def _order(one: Facts) -> t.Tuple[t.List[int], bool]:
+    return [int(part) for part in one["version"].split(".")], one["packaged"] == "wheels"
 
 
 def toolkit(toolkits: t.Sequence[Facts], wanted: str, link: str, asked: str) -> t.List[Finding]:

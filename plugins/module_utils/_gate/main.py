@@ -97,13 +97,17 @@ def _fresh(installed: t.Mapping[str, t.Any], prove: bool) -> verdict.Verdict:
     if os.geteuid() != 0:
         return once.run(work, None, "look", time.monotonic() + LOOK_LIMIT)
     # Stopped, it takes its child along, and that one its workers.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(verdict.EXITS["unknown"]))
+    signal.signal(signal.SIGTERM, _stopped)
     try:
         if prove:
             return once.answer(RUN_DIR, "prove", work, PROVE_LIMIT)
         return once.answer(RUN_DIR, "look", work, LOOK_LIMIT)
     except OSError as error:
         return verdict.unknown("look-ended", f"no lock in {RUN_DIR}: {error}", "a folder that root can write")
+
+
+def _stopped(_number: int, _frame: t.Any) -> None:
+    raise SystemExit(verdict.EXITS["unknown"])
 
 
 def _clean() -> None:

@@ -42,7 +42,7 @@ def main(argument: str) -> None:
         # What dnf logged on the way says which file of which repository, and which scriptlet.
         told = [str(error), *(line for line in words.lines if line not in str(error))]
         answer = {"error": "; ".join(" ".join(text.split()) for text in told if text)}
-    print(MARK + json.dumps(answer))
+    sys.stdout.write(MARK + json.dumps(answer) + "\n")
 
 
 class _Words(logging.Handler):

@@ -111,4 +111,4 @@ if __name__ == "__main__":
     PROBLEMS = clear(*sys.argv[1:2])
     for PROBLEM in PROBLEMS:
         sys.stderr.write(f"ACS is not cleared at {PROBLEM}\n")
-    sys.exit(1 if PROBLEMS else 0)
+    raise SystemExit(1 if PROBLEMS else 0)

@@ -19,7 +19,9 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.gpufleet.pytorch.tests.containers.images import cache_dir
-from ansible_collections.gpufleet.pytorch.tests.integration.gpu_matmul.conftest import torch_python  # noqa: F401
+from ansible_collections.gpufleet.pytorch.tests.integration.gpu_matmul.conftest import (  # pylint: disable=unused-import
+    torch_python,  # noqa: F401
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 GPUSIM = ROOT / "tests" / "simulator" / "gpusim"

@@ -151,7 +151,8 @@ def test_a_full_disk_leaves_the_record_as_it_was_and_says_so(host):
 def test_twenty_starts_at_once_all_answer(host):
     began = time.monotonic()
     starts = [
-        subprocess.Popen(host.argv(GATE, "--fresh"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(20)
+        subprocess.Popen(host.argv(GATE, "--fresh"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _one in range(20)
     ]
     said = [one.communicate(timeout=60) for one in starts]
     assert [one.returncode for one in starts] == [0] * 20, said

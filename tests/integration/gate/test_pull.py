@@ -81,9 +81,9 @@ def test_a_host_that_pulls(pulling: Pulling) -> None:
         "pull_url": f"file://{pulling.repository}", "pull_checkout": "fleet", "pull_directory": str(clone),
         "pull_inventory": "inventories/mine/hosts", "pull_deliver_to": str(host.folder / INBOX), "pull_host": "gpu1",
     }  # fmt: skip
-    code, told, _ = host.play("pull", **wishes)
+    code, told, _report = host.play("pull", **wishes)
     assert code == 0, told
-    code, told, _ = host.play("pull", "--check", **wishes)
+    code, told, _report = host.play("pull", "--check", **wishes)
     assert code == 0 and "changed=0" in told, told
     assert host.ok("stat", "-c", "%U %a", UNIT).split() == ["root", "600"]
     if shutil.which("systemd-analyze"):

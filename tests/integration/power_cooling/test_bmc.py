@@ -115,7 +115,7 @@ def test_a_wrong_password_locks_no_fleet(fleet: list[t.Any], tmp_path: Path) -> 
     assert {reading["state"] for reading in all_at_once(PASSWORD)} == {"ok"}
     services[0].tree["/redfish/v1/Chassis"] = 401
     before = tries()
-    assert [ask(services[0], PASSWORD)["state"] for _ in range(3)] == ["refused"] * 3
+    assert [ask(services[0], PASSWORD)["state"] for _one in range(3)] == ["refused"] * 3
     assert tries() == before + 1
     assert ask(services[1], PASSWORD)["state"] == "ok"
     kept = (tmp_path / "state/bmc-logins.json").read_text()

@@ -182,7 +182,7 @@ def test_an_ansible_module_on_a_local_connection_sees_it(simulator: t.Any) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--profile", "h1000"], "there are a100-sxm, b200-sxm, gb200"),
+        (["--profile", "h1000"], "there are a100-sxm, azure-nd-a100-v4, b200-sxm, gb200"),
         (["--capture", "/nowhere.xml"], "cannot read the capture /nowhere.xml: No such file"),
         (["--profile", "t4", "--set", "temperature.gpu_tmp=3"], "no such element"),
         (["--profile", "t4", "--set", "graphics_clock=3"], "is ambiguous: applications.clocks.graphics.clock"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import typing as t
-import xml.etree.ElementTree as ElementTree
+from xml.etree import ElementTree
 
 import pytest
 
