@@ -138,13 +138,18 @@ class ActionModule(ActionBase):
         return os.path.relpath(path)
 
 
-def _refuse_misspelt(facts: Vars) -> None:
+def _misspelt(facts: Vars, made: t.Collection[str]) -> set[str]:
     known = variables.public()
-    wrong = {
+    return {
         f"{name} (host {host}): did you mean {meant}?"
         for host in facts["ansible_play_hosts_all"]
-        for name, meant in variables.misspelt(facts["hostvars"][host], known).items()
+        for name, meant in variables.misspelt(facts["hostvars"][host], known, made).items()
     }
+
+
+def _refuse_misspelt(facts: Vars) -> None:
+    # What our own tasks have left is read from many files: only where something looks misspelt.
+    wrong = _misspelt(facts, ()) and _misspelt(facts, variables.made())
     policies = {host: facts["hostvars"][host].get("gpufleet_policy") for host in facts["ansible_play_hosts_all"]}
     names = checks.known() if any(policies.values()) else frozenset()
     bad = sorted({text for policy in policies.values() if policy for text in checks.problems(policy, names)})

@@ -18,12 +18,18 @@ CUTOFF = 0.85
 PREFIX_CUTOFF = 0.8
 
 
-def misspelt(names: t.Iterable[str], known: t.Collection[str]) -> dict[str, str]:
-    """The names that look like a misspelt variable of ours, each with the name meant."""
+def misspelt(names: t.Mapping[str, t.Any], known: t.Collection[str], made: t.Collection[str] = ()) -> dict[str, str]:
+    """The names that look like a misspelt variable of ours, each with the name meant.
+
+    ``names``: a host's variables. ``made``: what our roles themselves leave behind, which an earlier playbook of the
+    same run has left: results, which are mappings, and no user's wish has such a form.
+    """
     prefixes = sorted({name.split("_", 1)[0] for name in known})
     result = {}
     for name in names:
         if name in known or name.startswith(("_", "ansible_")):
+            continue
+        if name in made and isinstance(names[name], t.Mapping):
             continue
         if not difflib.get_close_matches(name.split("_", 1)[0], prefixes, n=1, cutoff=PREFIX_CUTOFF):
             continue
@@ -40,3 +46,22 @@ def public() -> set[str]:
         for spec in (yaml.safe_load(path.read_text()) or {}).get("argument_specs", {}).values():
             names |= set(spec.get("options") or {})
     return names
+
+
+def made() -> set[str]:
+    """The names of what the tasks of our roles and playbooks register or set."""
+    names: set[str] = set()
+    for folder, pattern in ((ROLES, "*/tasks/*.yml"), (ROLES.parent / "playbooks", "**/*.yml")):
+        for path in sorted(folder.glob(pattern)):
+            names |= _made_by(yaml.safe_load(path.read_text()))
+    return names
+
+
+def _made_by(tasks: t.Any) -> set[str]:
+    if isinstance(tasks, list):
+        return {name for task in tasks for name in _made_by(task)}
+    if not isinstance(tasks, dict):
+        return set()
+    names = {str(tasks["register"])} if "register" in tasks else set()
+    names |= set(tasks.get("ansible.builtin.set_fact") or {})
+    return names.union(*(_made_by(part) for part in tasks.values()))

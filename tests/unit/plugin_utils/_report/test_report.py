@@ -180,7 +180,13 @@ def test_a_damaged_report_is_replaced(tmp_path, damaged):
 )
 def test_misspelt(name, meant):
     known = {"pytorch_version", "gpus_expected", "plan_group", "driver_policy"}
-    assert variables.misspelt([name], known) == ({name: meant} if meant else {})
+    assert variables.misspelt({name: "a wish"}, known) == ({name: meant} if meant else {})
+
+
+@pytest.mark.parametrize("value, said", [({"changed": False}, {}), (True, {"gate_installed": "gate_install"})])
+def test_what_an_earlier_playbook_has_registered_is_no_misspelt_wish(value, said):
+    assert "gate_installed" in variables.made() and "gpufleet_plan" in variables.made()
+    assert variables.misspelt({"gate_installed": value}, {"gate_install"}, variables.made()) == said
 
 
 def test_a_row_is_one_line_whatever_a_message_holds():
