@@ -83,16 +83,11 @@ def test_roots_gate_ignores_the_state_of_a_plain_user(machine: Machine) -> None:
     assert "never-proved" in [finding["check"] for finding in judged["findings"]]
 
 
-#: What a fresh machine could lack (./run, compilers for the simulator), and what a user without root could not do.
+#: What a fresh machine could lack (a compiler for the simulator), and what a user without root could not do.
 #: The rest depends on neither, and the session around this one has it.
 CHOSEN = {
-    "root": ("tests/run", "tests/integration/simulator", "tests/integration/test_fresh_machine.py"),
-    "plain": (
-        "tests/run",
-        "tests/unit/module_utils",
-        "tests/integration/gpu_info",
-        "tests/integration/test_fresh_machine.py",
-    ),
+    "root": ("tests/integration/simulator/test_nvml.py", "tests/integration/test_fresh_machine.py"),
+    "plain": ("tests/unit/module_utils", "tests/integration/test_fresh_machine.py"),
 }
 
 
