@@ -8,6 +8,7 @@ Runs on Python 3.8+, where tests/unit/module_utils runs.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -64,7 +65,7 @@ def barred(item: pytest.Item) -> str:
     return "" if may_make_containers() else "container tests do not run inside a container that lacks CAP_SYS_ADMIN"
 
 
-def pytest_collection_modifyitems(items: t.List[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: t.List[pytest.Item]) -> None:
     root = Path(__file__).parent
 
     def order(item: pytest.Item) -> t.Tuple[int, bool]:
@@ -74,16 +75,35 @@ def pytest_collection_modifyitems(items: t.List[pytest.Item]) -> None:
         return place, item.get_closest_marker("container") is not None
 
     items.sort(key=order)
+    if config.getoption("dist", "no") == "loadgroup":
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(group(item.path.relative_to(root).parts, item)))
+
+
+def group(parts: t.Tuple[str, ...], item: pytest.Item) -> str:
+    """What one worker does in its order: a file, a folder that shares what it starts, or a scenario of Molecule."""
+    shared = parts[0] == "integration" and len(parts) > 2
+    name = "/".join(parts[:2] if shared else parts)
+    if item.get_closest_marker("container"):
+        name += "!" + (item.name if parts[-1] == "test_molecule.py" else "container")
+    return name
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Installs what is missing of what the chosen tests need, as root and where there is apt."""
+    """Installs what is missing of what the chosen tests need, as root and where there is apt; one worker for all."""
     if session.config.option.collectonly or os.geteuid() != 0 or shutil.which("apt-get") is None:
         return
-    commands = missing({name for item in session.items if not barred(item) for name in needed(item)})
-    packages = sorted({package for name in commands for package in PACKAGES.get(name, ())})
-    if not packages:
+    wanted = {name for item in session.items if not barred(item) for name in needed(item)}
+    if not missing(wanted):
         return
+    with open("/run/gpufleet-tests.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        packages = sorted({package for name in missing(wanted) for package in PACKAGES.get(name, ())})
+        if packages:
+            install(packages)
+
+
+def install(packages: t.List[str]) -> None:
     print("\ninstalling", *packages, flush=True)
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
