@@ -44,6 +44,7 @@ nvmlReturn_t sim_pci(const char *bus_id, long long device_id, long long subsyste
 unsigned int sim_devices(nvmlDevice_t *devices); /* those that NVML shows, in its order */
 nvmlDevice_t sim_device(int gpu);
 const char *sim_error_text(nvmlReturn_t code); /* as nvidia-smi prints it in place of a value */
+nvmlReturn_t sim_error_code(const char *text); /* of what is so printed, NVML_SUCCESS for a value */
 
 /* Begins a call on one GPU: `gpu` is its number, `code` the result. */
 #define ON_GPU(...)                                                                                                    \

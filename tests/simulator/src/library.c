@@ -51,6 +51,13 @@ const char *sim_error_text(nvmlReturn_t code) {
     return NULL;
 }
 
+nvmlReturn_t sim_error_code(const char *text) {
+    for (size_t at = 1; at < sizeof errors / sizeof *errors; at++)
+        if (!strcmp(text, errors[at].printed ? errors[at].printed : errors[at].text))
+            return errors[at].code;
+    return NVML_SUCCESS;
+}
+
 EXPORT const char *nvmlErrorString(nvmlReturn_t result) {
     for (size_t at = 0; at < sizeof errors / sizeof *errors; at++)
         if (errors[at].code == result)

@@ -140,9 +140,8 @@ static nvmlReturn_t fabric(int gpu, nvmlGpuFabricInfo_v3_t *out) {
         return code;
     *out = (nvmlGpuFabricInfo_v3_t){.state = (nvmlGpuFabricState_t)state};
     code = sim_text(gpu, "fabric/status", text, sizeof text);
-    for (nvmlReturn_t at = NVML_SUCCESS; code == NVML_SUCCESS && at <= NVML_ERROR_UNKNOWN; at++)
-        if (sim_error_text(at) && !strcmp(text, sim_error_text(at)))
-            out->status = at;
+    if (code == NVML_SUCCESS)
+        out->status = sim_error_code(text);
     if (code != NVML_SUCCESS && code != NVML_ERROR_NOT_SUPPORTED)
         out->status = code; /* a status such as "Unknown Error" is the field's value */
     if (sim_number(gpu, "fabric/cliqueId", &clique) == NVML_SUCCESS)

@@ -246,12 +246,7 @@ static nvmlReturn_t error_of(const char *text) {
     for (size_t at = 0; at < sizeof aliases / sizeof *aliases; at++)
         if (!strcmp(text, aliases[at].alias))
             return aliases[at].code;
-    for (nvmlReturn_t code = NVML_ERROR_UNINITIALIZED; code <= NVML_ERROR_UNKNOWN; code++) {
-        const char *printed = sim_error_text(code);
-        if (printed && !strcmp(text, printed))
-            return code;
-    }
-    return NVML_SUCCESS;
+    return sim_error_code(text);
 }
 
 static void wait_in_kernel(void) {
