@@ -13,9 +13,14 @@ import typing as t
 import zipfile
 
 COLLECTION = "ansible_collections.gpufleet.pytorch"
-MAIN = """import sys
-from {} import main
-from installed import INSTALLED
+#: 1 is "not ready", which nothing says that cannot even begin.
+MAIN = """import os, sys
+try:
+    from {} import main
+    from installed import INSTALLED
+except Exception as error:
+    os.write(2, "gpufleet-gate: {{}}: {{}}\\n".format(type(error).__name__, error).encode())
+    sys.exit(2)
 sys.exit(main(sys.argv[1:], INSTALLED))
 """
 #: Before any module: the interpreter, without the caller's variables, folders and site-packages (-I, -S).

@@ -16,6 +16,7 @@ gpufleet-gate power [--redundancy=n+1] [--base-load=W] [--supply-watts=W] [--exp
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 import typing as t
@@ -31,12 +32,22 @@ Options = t.Dict[str, str]
 
 def run(argv: t.Sequence[str], folder: str) -> int:
     """The exit status of a command. ``folder``: of the verdict."""
-    work = COMMANDS.get(argv[0])
+    name = argv[0]
+    if name not in COMMANDS:
+        return _failed(name, f"is no command; there are\n{__doc__.split(chr(10), 2)[2].strip()}")
+    work, known = COMMANDS[name]
     options = dict(word[2:].split("=", 1) for word in argv[1:] if word.startswith("--") and "=" in word)
-    if work is None or len(options) != len(argv) - 1:
-        sys.stderr.write(f"gpufleet-gate: {' '.join(argv)} is no command; there are\n{__doc__.split(chr(10), 2)[2]}")
-        return 2
-    return work(options, folder)
+    wrong = [word for word in argv[1:] if word[2:].partition("=")[0] not in options]
+    wrong += [f"--{word}" for word in options if word not in known.split()]
+    if wrong or len(options) != len(argv) - 1:
+        there = ", ".join(f"--{word}=" for word in known.split())
+        return _failed(name, f"{' '.join(wrong) or 'an option that is given twice'} is no option; there are {there}")
+    try:
+        return work(options, folder)
+    except KeyError as error:
+        return _failed(name, f"--{error.args[0]}= is needed")
+    except (OSError, ValueError) as error:
+        return _failed(name, str(error))
 
 
 def _read(folder: str) -> verdict.Verdict:
@@ -101,8 +112,8 @@ def _node_condition(options: Options, folder: str) -> int:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
-    updater = kubernetes.Updater(options["node"], kubernetes.in_cluster(os.environ), say)
-    every = float(options.get("every", 0))
+    node, every = options["node"], _seconds(options, "every") if "every" in options else 0
+    updater = kubernetes.Updater(node, kubernetes.in_cluster(os.environ), say)
     while True:
         done = updater.update(_read(folder), time.monotonic())
         if not every:
@@ -110,10 +121,19 @@ def _node_condition(options: Options, folder: str) -> int:
         time.sleep(every)
 
 
+def _seconds(options: Options, name: str) -> int:
+    """A number of seconds. Raises KeyError, or ValueError where it cannot be meant."""
+    if not re.match(r"[1-9]\d{0,8}\Z", options[name], re.ASCII):
+        raise ValueError(f"--{name}={options[name]}: a number of seconds is needed")
+    return int(options[name])
+
+
 def _metrics(options: Options, folder: str) -> int:
     from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import metrics
     from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import write_atomic
 
+    if not os.path.isabs(options["to"]):
+        raise ValueError(f"--to={options['to']}: an absolute path is needed")
     write_atomic(options["to"], metrics.text(_read(folder)))
     return 0
 
@@ -126,11 +146,9 @@ def _deliver(options: Options, folder: str) -> int:
 
     # A verdict that does not hold was judged just now, to be unknown.
     text = json.dumps({"judged_at": now(), **_read(folder)}, sort_keys=True) + "\n"
+    name, to = options.get("name") or os.uname().nodename, options["to"]
     try:
-        name = options.get("name") or os.uname().nodename
-        deliver.deliver(text, name, options["to"], options.get("headers", ""))
-    except KeyError as error:
-        return _failed("deliver", f"--{error.args[0]}= is needed")
+        deliver.deliver(text, name, to, options.get("headers", ""))
     except (OSError, ValueError) as error:
         return _failed("deliver", f"the verdict was not delivered: {error}")
     return 0
@@ -141,10 +159,7 @@ def _pulled(options: Options, folder: str) -> int:
     from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import outside, pulled
     from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import write_atomic
 
-    try:
-        content = pulled.findings(options["result"], int(options["valid-for"]))
-    except (KeyError, ValueError) as error:
-        return _failed("pulled", f"--result= and --valid-for=SECONDS are needed: {error}")
+    content = pulled.findings(options["result"], _seconds(options, "valid-for"))
     write_atomic(os.path.join(folder, outside.NAME, "pull.json"), dumps(content))
     return 0
 
@@ -160,12 +175,13 @@ def _power(options: Options, folder: str) -> int:
     return timed.run(options, folder)
 
 
-COMMANDS: t.Mapping[str, t.Callable[[Options, str], int]] = {
-    "slurm-health": _slurm_health,
-    "slurm-wiring": _slurm_wiring,
-    "node-condition": _node_condition,
-    "metrics": _metrics,
-    "deliver": _deliver,
-    "pulled": _pulled,
-    "power": _power,
+#: Of each its options.
+COMMANDS: t.Mapping[str, t.Tuple[t.Callable[[Options, str], int], str]] = {
+    "slurm-health": (_slurm_health, "limit unknown scontrol node"),
+    "slurm-wiring": (_slurm_wiring, "scontrol"),
+    "node-condition": (_node_condition, "node every"),
+    "metrics": (_metrics, "to"),
+    "deliver": (_deliver, "to name headers"),
+    "pulled": (_pulled, "result valid-for"),
+    "power": (_power, "redundancy base-load supply-watts expected inlet-max limit valid-for"),
 }

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import typing as t
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils import _words
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import verdict
 
 TYPE = "GPUFleetReady"
@@ -35,14 +37,14 @@ def condition(made: verdict.Verdict, before: t.Optional[t.Mapping[str, str]], at
     status = STATUS[made["state"]]
     told = [finding for finding in made["findings"] if finding["state"] in ("fail", "unknown")]
     blocking = [finding for finding in told if finding["policy"] == "block"]
-    reason = "".join(word.title() for word in (blocking[0]["check"] if blocking else made["state"]).split("-"))
+    reason = re.sub(r"[^a-z0-9]+", " ", (blocking[0]["check"] if blocking else made["state"]).lower()).title()
     text = "; ".join(f"{finding['id']}: {finding['found']} -> {finding['action']}" for finding in blocking)
     same = before is not None and before.get("status") == status
     return {
         "type": TYPE,
         "status": status,
-        "reason": reason.replace("_", ""),
-        "message": text[:MESSAGE_LIMIT] or "every check that may block is well",
+        "reason": reason.replace(" ", ""),
+        "message": _words.plain(text, MESSAGE_LIMIT) or "every check that may block is well",
         "lastHeartbeatTime": at,
         "lastTransitionTime": str(before["lastTransitionTime"]) if before and same else at,
     }
@@ -72,7 +74,7 @@ class Updater:
             status, body = self._request("PATCH", self._path + "/status", {"status": {"conditions": [wanted]}})
             if status != 200:
                 raise OSError(f"PATCH {self._path}/status: {status} {body[:200].decode('utf-8', 'replace')}")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._say(f"the condition was not set: {error}")
             return False
         if not unchanged:
@@ -93,7 +95,11 @@ def in_cluster(environ: t.Mapping[str, str], account: str = ACCOUNT) -> Request:
     import http.client
     import ssl
 
-    host, port = environ["KUBERNETES_SERVICE_HOST"], int(environ.get("KUBERNETES_SERVICE_PORT", "443"))
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), int(environ.get("KUBERNETES_SERVICE_PORT", "443"))
+    if not host:
+        raise ValueError(
+            "KUBERNETES_SERVICE_HOST is not set: it runs in a pod, as gpufleet-node-condition.yml makes it"
+        )
 
     def request(method: str, path: str, body: t.Optional[t.Mapping[str, t.Any]]) -> t.Tuple[int, bytes]:
         with open(os.path.join(account, "token"), encoding="ascii") as stream:

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
 import typing as t
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils import _words as words
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import verdict
 
 RUN_DIR = "/run/gpufleet"
@@ -33,24 +35,38 @@ ANOTHER = 3
 
 
 def main(argv: t.Sequence[str], installed: t.Mapping[str, t.Any]) -> int:
-    """The exit status. ``installed``: what this gate was built with (archive.py)."""
+    """The exit status. ``installed``: what this gate was built with (archive.py).
+
+    It says "not ready" only of a verdict: what goes wrong here is "could not tell".
+    """
+    # Else a lock or a verdict would be opened as the output that somebody has closed.
+    while os.open(os.devnull, os.O_RDWR) <= 2:
+        pass
+    try:
+        return _main(argv, installed)
+    except Exception as error:  # pylint: disable=broad-except
+        _complain(f"{type(error).__name__}: {error}")
+        return verdict.EXITS["unknown"]
+
+
+def _main(argv: t.Sequence[str], installed: t.Mapping[str, t.Any]) -> int:
     if argv and not argv[0].startswith("-"):
         from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import commands
 
         return commands.run(argv, RUN_DIR)
     options = set(argv)
     if options & {"-h", "--help"}:
-        sys.stdout.write(USAGE)
+        _tell(USAGE)
         return 0
     # For drift.yml: whether this is the gate of that collection, for that folder, run as root.
     wanted = [option[len("--only=") :] for option in options if option.startswith("--only=")]
     options -= {f"--only={value}" for value in wanted}
     wrong = options - {"--fresh", "--prove", "--json"}
     if wrong:
-        sys.stderr.write(f"gpufleet-gate: {' '.join(sorted(wrong))} is no option\n{USAGE}")
+        _complain(f"{' '.join(sorted(wrong))} is no option\n{USAGE}")
         return verdict.EXITS["unknown"]
     if "--prove" in options and os.geteuid() != 0:
-        sys.stderr.write("gpufleet-gate: --prove needs root, whose record it writes\n")
+        _complain("--prove needs root, whose record it writes")
         return verdict.EXITS["unknown"]
     if wanted and (os.geteuid() != 0 or wanted != [f"{installed['build']}:{installed['directory']}"]):
         return ANOTHER
@@ -59,16 +75,35 @@ def main(argv: t.Sequence[str], installed: t.Mapping[str, t.Any]) -> int:
     else:
         _answer_within(READ_LIMIT)
         made = verdict.read(os.path.join(RUN_DIR, verdict.FILE), verdict.now())
-    sys.stdout.write(json.dumps(made) + "\n" if "--json" in options else _words(made))
-    sys.stdout.flush()
+    _tell(json.dumps(made) + "\n" if "--json" in options else _words(made))
     return verdict.EXITS[made["state"]]
+
+
+def _tell(text: str) -> None:
+    """The exit status is the answer: an output that is closed, full or of few characters changes nothing of it."""
+    try:
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except (OSError, AttributeError) as error:
+        if sys.stdout is not None:
+            _complain(f"the answer cannot be written: {error}")
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes the rest when it ends
+
+
+def _complain(text: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, f"gpufleet-gate: {text.rstrip()}\n".encode("utf-8", "backslashreplace"))
 
 
 def _answer_within(seconds: float) -> None:
     """A file system that hangs or an output that nobody reads must not hold a job's start."""
 
+    import select
+
     def late(_number: int, _frame: t.Any) -> None:
-        os.write(2, b"gpufleet-gate: no answer in time\n")
+        if select.select([], [2], [], 0)[1]:  # it can be the same pipe
+            _complain("no answer in time")
         os._exit(verdict.EXITS["unknown"])
 
     signal.signal(signal.SIGALRM, late)
@@ -99,11 +134,16 @@ def _fresh(installed: t.Mapping[str, t.Any], prove: bool) -> verdict.Verdict:
     # Stopped, it takes its child along, and that one its workers.
     signal.signal(signal.SIGTERM, _stopped)
     try:
+        os.makedirs(RUN_DIR, mode=0o755, exist_ok=True)
+        others = verdict.shared(RUN_DIR, 0)  # what is remembered there is believed
+        if others:
+            return verdict.unknown("look-ended", others, "a folder that root alone can change")
         if prove:
             return once.answer(RUN_DIR, "prove", work, PROVE_LIMIT)
         return once.answer(RUN_DIR, "look", work, LOOK_LIMIT)
     except OSError as error:
-        return verdict.unknown("look-ended", f"no lock in {RUN_DIR}: {error}", "a folder that root can write")
+        found = f"the look could not begin in {RUN_DIR}: {error}"
+        return verdict.unknown("look-ended", found, "a folder that root can write, and a process more")
 
 
 def _stopped(_number: int, _frame: t.Any) -> None:
@@ -117,11 +157,6 @@ def _clean() -> None:
 
 
 def _words(made: verdict.Verdict) -> str:
-    """The state, and each Finding that decides it, a line each."""
-    lines = [made["state"].replace("_", " ")]
-    for finding in made["findings"]:
-        if finding["state"] in ("fail", "unknown", "warn"):
-            key = f" {finding['subject']['key']}" if finding["subject"].get("key") else ""
-            action = f" -> {finding['action']}" if finding["action"] != "none" else ""
-            lines.append(f"  {finding['state']} {finding['check']}{key}: {finding['found']}{action}")
-    return "\n".join(lines) + "\n"
+    """The state, and each Finding that is not fine, a line each."""
+    loud = [words.line(finding) for finding in made["findings"] if finding["state"] in ("fail", "unknown", "warn")]
+    return "\n  ".join([made["state"].replace("_", " "), *loud]) + "\n"

@@ -9,9 +9,7 @@ verdict is left to the query: ``time() - gpufleet_verdict_timestamp_seconds``.
 
 from __future__ import annotations
 
-import calendar
 import collections
-import time
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import verdict
@@ -50,18 +48,18 @@ def text(made: verdict.Verdict) -> str:
         ),
     ]
     if "judged_at" in made:
-        judged = calendar.timegm(time.strptime(made["judged_at"], "%Y-%m-%dT%H:%M:%SZ"))
+        judged = verdict.seconds_of(made["judged_at"])
         families += [
-            ("gpufleet_verdict_timestamp_seconds", "When the verdict was made, in Unix time.", [({}, float(judged))]),
+            ("gpufleet_verdict_timestamp_seconds", "When the verdict was made, in Unix time.", [({}, judged)]),
             ("gpufleet_verdict_valid_seconds", "For how long it holds.", [({}, float(made["valid_for"]))]),
         ]
     return "".join(_family(*family) for family in families)
 
 
 def _unwell(findings: t.Iterable[t.Mapping[str, t.Any]]) -> t.List[t.Dict[str, str]]:
-    """Labels by the id of a finding: a series may be there once."""
-    unique = {
-        finding["id"]: {
+    """Of each finding its labels, once: two of one id may say different things."""
+    found = [
+        {
             "check": finding["check"],
             "kind": finding["subject"]["kind"],
             "key": finding["subject"].get("key", ""),
@@ -71,7 +69,8 @@ def _unwell(findings: t.Iterable[t.Mapping[str, t.Any]]) -> t.List[t.Dict[str, s
         }
         for finding in findings
         if finding["state"] in TOLD
-    }
+    ]
+    unique = {tuple(labels.values()): labels for labels in found}
     return [unique[name] for name in sorted(unique)]
 
 

@@ -70,10 +70,10 @@ def run(work: Work, lock: t.Optional[int], name: str, deadline: float) -> verdic
     """The verdict of work that is done in a child, which is ended or left behind at the deadline."""
     limit = max(deadline - time.monotonic(), 0.0)
     one = child.Child(lambda pipe: _send(pipe, work), int(limit) + 2, lock)
-    if lock is not None:
-        _note(lock, one.pid, limit)
     chunks = []
     try:
+        if lock is not None:
+            _note(lock, one.pid, limit)
         while True:
             data = one.read(deadline - time.monotonic())
             if not data:
@@ -122,7 +122,8 @@ def _holder(lock: int) -> t.Dict[str, t.Any]:
     """The note in the lock, empty where there is none of this boot."""
     try:
         note = json.loads(os.pread(lock, 1000, 0).decode("utf-8"))
-        ours = note["boot_id"] == verdict.now().boot_id and isinstance(note["until"], float) and note["pid"]
+        ours = note["boot_id"] == verdict.now().boot_id and isinstance(note["until"], float)
+        ours = ours and isinstance(note["pid"], int) and isinstance(note["since"], str)
     except (ValueError, KeyError, TypeError):
         return {}
     return t.cast("t.Dict[str, t.Any]", note) if ours else {}

@@ -9,14 +9,13 @@ cannot be used is one Finding that says so and only reports: who writes it may b
 
 from __future__ import annotations
 
-import calendar
 import json
 import os
 import stat
-import time
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, Subject, from_dict
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate.verdict import LONGEST, number, seconds_of
 
 NAME = "findings.d"
 FOLDER = f"/run/gpufleet/{NAME}"
@@ -34,7 +33,7 @@ def read(folder: str, wall: float, owner: int = 0) -> t.List[Finding]:
     for name in names[:FILES_LIMIT]:
         try:
             found += _one(os.path.join(folder, name), wall, owner)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             found.append(_unknown(name, f"{os.path.join(folder, name)} cannot be used: {error}"))
     return found
 
@@ -46,8 +45,10 @@ def _one(path: str, wall: float, owner: int) -> t.List[Finding]:
         if not stat.S_ISREG(seen.st_mode) or seen.st_uid != owner or seen.st_mode & 0o022:
             raise ValueError("it is not a file that root alone writes")
         data = json.loads(stream.read(READ_LIMIT).decode("utf-8"))
-    age = wall - calendar.timegm(time.strptime(data["judged_at"], "%Y-%m-%dT%H:%M:%SZ"))
-    if not -60 <= age <= float(data["valid_for"]):
+    limit = number(data["valid_for"])
+    if not 0 <= limit <= LONGEST:
+        raise ValueError(f"it is good for {limit!r} s; {LONGEST} is the most")
+    if not -60 <= wall - seconds_of(data["judged_at"]) <= limit:
         name = os.path.basename(path)
         return [_unknown(name, f"{path} is of {data['judged_at']} and was good for {data['valid_for']} s")]
     return [from_dict(item) for item in data["findings"]]

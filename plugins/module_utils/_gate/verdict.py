@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import time
 import typing as t
@@ -20,6 +21,15 @@ SCHEMA = 1
 READ_LIMIT = 4 << 20
 #: Exit statuses of gpufleet-gate by state.
 EXITS = {"ready": 0, "not_ready": 1, "unknown": 2}
+#: Seconds for which a verdict may be good: what was said a month ago is not known of today.
+LONGEST = 30 * 86400
+#: What a Finding may say, as _finding has it, which takes long to import.
+STATES = ("ok", "warn", "fail", "unknown", "not_applicable")
+POLICIES = ("block", "report")
+_TEXTS = ("id", "check", "found", "expected", "action", "reason")
+_STAMP = re.compile(
+    r"([12]\d{3})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):([0-5]\d):([0-5]\d)Z\Z", re.ASCII
+)
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 Verdict = t.Dict[str, t.Any]
@@ -70,6 +80,9 @@ def read(path: str, at: Now, owner: int = 0) -> Verdict:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode) or found.st_uid != owner or found.st_mode & 0o022:
                 return _unusable(path, "it is not a file that root alone writes")
+            others = shared(os.path.dirname(path), owner)
+            if others:
+                return _unusable(path, others)
             data = json.loads(stream.read(READ_LIMIT).decode("utf-8"))
         return _stale(path, data, at) or t.cast("Verdict", data)
     except FileNotFoundError:
@@ -78,22 +91,45 @@ def read(path: str, at: Now, owner: int = 0) -> Verdict:
             f"no {path}",
             "a verdict of gpufleet-gate.timer; as root, gpufleet-gate --fresh makes one",
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return _unusable(path, str(error) or type(error).__name__)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        return _unusable(path, f"{type(error).__name__}: {error}")
+
+
+def shared(folder: str, owner: int) -> str:
+    """Who but root and ``owner`` can put another file in place of one in ``folder``, "" where nobody can.
+
+    What a file system is mounted on is not replaced from above, so the look goes no further.
+    """
+    place = folder = os.path.realpath(folder)
+    while True:
+        found = os.stat(place)
+        # A sticky folder lets nobody replace what is another's, but add what is not there yet.
+        sticky = place != folder and found.st_mode & stat.S_ISVTX
+        if found.st_uid not in (0, owner) or (found.st_mode & 0o022 and not sticky):
+            mode = stat.S_IMODE(found.st_mode)
+            return f"{place} can be changed by others than root (owner {found.st_uid}, mode {mode:o})"
+        above = os.path.dirname(place)
+        if above == place or os.stat(above).st_dev != found.st_dev:
+            return ""
+        place = above
 
 
 def _stale(path: str, data: t.Any, at: Now) -> t.Optional[Verdict]:
     if data["schema"] != SCHEMA:
         return _unusable(path, f"its schema is {data['schema']!r}, this gate reads {SCHEMA}")
-    if (
-        data["state"] not in EXITS
-        or data["ok"] is not (data["state"] == "ready")
-        or not isinstance(data["findings"], list)
-    ):
+    if data["state"] not in EXITS or data["ok"] is not (data["state"] == "ready"):
         return _unusable(path, f"its state is {data['state']!r} with ok {data['ok']!r}")
+    if not isinstance(data["findings"], list) or not all(_is_finding(item) for item in data["findings"]):
+        return _unusable(path, "it has a finding that is not of our form")
+    if data["ok"] and not _is_ready(data["findings"]):
+        return _unusable(path, "it says ready beside findings that are not")
     if data["boot_id"] != at.boot_id or not at.boot_id:
         return _late(f"the verdict of {data['judged_at']} is of another boot")
-    age, limit = _age(data, at), float(data["valid_for"])
+    judged, limit = seconds_of(data["judged_at"]), data["valid_for"]
+    # By the clock that nobody sets, where the verdict has it.
+    age = at.uptime - number(data["uptime"]) if "uptime" in data else at.wall - judged
+    if not 0 <= number(limit) <= LONGEST:
+        return _unusable(path, f"it is good for {limit!r} s; {LONGEST} is the most")
     if age < -1:
         return _late(f"the verdict is of {data['judged_at']}, which is yet to come")
     if not age <= limit:
@@ -101,13 +137,39 @@ def _stale(path: str, data: t.Any, at: Now) -> t.Optional[Verdict]:
     return None
 
 
-def _age(data: t.Mapping[str, t.Any], at: Now) -> float:
-    """Seconds: by the clock that nobody sets, where the verdict has it."""
-    if "uptime" in data:
-        return at.uptime - float(data["uptime"])
+def _is_finding(item: t.Any) -> bool:
+    """Whether everything that is read of a Finding is there, each of its kind."""
+    return (
+        isinstance(item, dict)
+        and all(isinstance(item.get(name), str) for name in _TEXTS)
+        and item.get("state") in STATES
+        and item.get("policy") in POLICIES
+        and isinstance(item.get("subject"), dict)
+        and all(isinstance(item["subject"].get(name), str) for name in ("kind", "key"))
+    )
+
+
+def _is_ready(findings: t.Sequence[t.Mapping[str, t.Any]]) -> bool:
+    """As _finding.fold says."""
+    blocking = {item["state"] for item in findings if item["policy"] == "block"}
+    return bool(blocking & {"ok", "warn"}) and not blocking & {"fail", "unknown"}
+
+
+def number(value: t.Any) -> float:
+    """``value``, where it is a number; ``true`` and a text are none. Raises TypeError."""
+    if type(value) not in (int, float):
+        raise TypeError(f"{value!r} is no number")
+    return t.cast(float, value)
+
+
+def seconds_of(stamp: str) -> float:
+    """RFC 3339 in UTC as seconds since 1970. Raises ValueError."""
+    found = _STAMP.match(stamp)
+    if found is None:
+        raise ValueError(f"{stamp!r} is no time")
     import calendar
 
-    return at.wall - calendar.timegm(time.strptime(data["judged_at"], "%Y-%m-%dT%H:%M:%SZ"))
+    return float(calendar.timegm((*(int(part) for part in found.groups()), 0, 0, 0)))
 
 
 def _unusable(path: str, why: str) -> Verdict:

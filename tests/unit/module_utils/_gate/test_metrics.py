@@ -20,7 +20,14 @@ def finding(check, state, key="", policy="block", action="none"):
 
 def test_a_verdict():
     odd = finding("row-remap", "fail", 'a"b\\c\nd', action="replace")
-    found = [odd, odd, finding("xid", "warn", "GPU-1", "report"), finding("ecc", "ok"), finding("mig", "ok")]
+    found = [
+        odd,
+        odd,
+        {**odd, "state": "warn", "policy": "report"},
+        finding("xid", "warn", "GPU-1", "report"),
+        finding("ecc", "ok"),
+        finding("mig", "ok"),
+    ]
     made = {"state": "not_ready", "findings": found, "judged_at": "2026-12-01T11:00:00Z", "valid_for": 900}
     lines = metrics.text(made).splitlines()
     assert [line for line in lines if not LINE.match(line)] == []
@@ -28,10 +35,12 @@ def test_a_verdict():
     assert samples == [
         'gpufleet_state{state="not_ready"} 1',
         'gpufleet_findings{state="fail",policy="block"} 2',
-        'gpufleet_findings{state="warn",policy="report"} 1',
+        'gpufleet_findings{state="warn",policy="report"} 2',
         'gpufleet_findings{state="ok",policy="block"} 2',
         'gpufleet_finding{check="row-remap",kind="gpu",key="a\\"b\\\\c\\nd",'
         'state="fail",policy="block",action="replace"} 1',
+        'gpufleet_finding{check="row-remap",kind="gpu",key="a\\"b\\\\c\\nd",'
+        'state="warn",policy="report",action="replace"} 1',
         'gpufleet_finding{check="xid",kind="gpu",key="GPU-1",state="warn",policy="report",action="none"} 1',
         "gpufleet_verdict_timestamp_seconds 1796122800",
         "gpufleet_verdict_valid_seconds 900",

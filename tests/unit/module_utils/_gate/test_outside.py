@@ -31,7 +31,16 @@ FILES: t.Dict[str, t.Tuple[t.Any, float, str, str]] = {
     "no time": ({"findings": []}, 0, "findings-current", "unknown"),
     "no finding": ({**GOOD, "findings": [{"check": "x"}]}, 0, "findings-current", "unknown"),
     "another state": ({**GOOD, "findings": [{**LOST, "state": "fine"}]}, 0, "findings-current", "unknown"),
-    "good for a text": ({**GOOD, "valid_for": "long"}, 0, "findings-current", "unknown"),
+    "good for a text": ({**GOOD, "valid_for": "900"}, 0, "findings-current", "unknown"),
+    "good for true": ({**GOOD, "valid_for": True}, 0, "findings-current", "unknown"),
+    "good for ever": ({**GOOD, "valid_for": float("inf")}, 0, "findings-current", "unknown"),
+    "good for ages": ({**GOOD, "valid_for": 10**400}, 0, "findings-current", "unknown"),
+    "good for no number": ({**GOOD, "valid_for": float("nan")}, 0, "findings-current", "unknown"),
+    "good for less than nothing": ({**GOOD, "valid_for": -1}, 0, "findings-current", "unknown"),
+    "a time that is a number": ({**GOOD, "judged_at": 1796122800}, 0, "findings-current", "unknown"),
+    "a time of a zone": ({**GOOD, "judged_at": "2026-12-01T06:30:00+01:00"}, 0, "findings-current", "unknown"),
+    "findings that are one": ({**GOOD, "findings": LOST}, 0, "findings-current", "unknown"),
+    "a finding that is a list": ({**GOOD, "findings": [[LOST]]}, 0, "findings-current", "unknown"),
 }
 
 
