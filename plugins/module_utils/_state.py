@@ -74,6 +74,23 @@ def untrusted(path: str) -> str:
         place = above
 
 
+def read_json(path: str) -> t.Any:
+    """What a state file holds. A pipe or a device is not waited for. Raises FileNotFoundError where there is none,
+    ValueError, OSError or RecursionError where it cannot be read or, by root, not be believed."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > READ_LIMIT:
+            raise ValueError("it is no file of ours")
+        others = untrusted(path) if os.geteuid() == 0 else ""
+        if others:
+            raise ValueError(others)
+        with open(descriptor, "rb", closefd=False) as stream:
+            return json.loads(stream.read(READ_LIMIT).decode("utf-8"))
+    finally:
+        os.close(descriptor)
+
+
 def read_expected(directory: str) -> t.Optional[t.Dict[str, t.Any]]:
     """The content of ``expected.json``, None where there is none; with ``edited`` where it is not as it was written.
 
@@ -83,14 +100,7 @@ def read_expected(directory: str) -> t.Optional[t.Dict[str, t.Any]]:
     """
     path = os.path.join(directory, EXPECTED)
     try:
-        found = os.stat(path)
-        others = untrusted(path) if os.geteuid() == 0 else ""
-        if others:
-            raise StateError(_unusable(path, others))
-        if not stat.S_ISREG(found.st_mode) or found.st_size > READ_LIMIT:
-            raise StateError(_unusable(path, "it is no file of ours"))
-        with open(path, encoding="utf-8") as stream:
-            data = json.load(stream)
+        data = read_json(path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -128,17 +138,39 @@ def forget_failed(directory: str) -> None:
 
 
 def _of_our_form(data: t.Mapping[str, t.Any]) -> bool:
-    """Whether what a comparison reads is there, each of its kind."""
-    then = data.get("baseline")
-    if not isinstance(then, dict) or not isinstance(data.get("written_at"), str):
+    """Whether what a comparison reads is there, each of its kind; what an older version did not write may lack."""
+    then, policy = data.get("baseline"), data.get("policy", {})
+    if not isinstance(then, dict) or not isinstance(policy, dict):
         return False
-    gpus = then.get("gpus")
+    host, driver, held = (then.get(part) for part in ("host", "driver", "environment"))
+    checks, packages = policy.get("checks", {}), held.get("packages", {}) if isinstance(held, dict) else {}
     return (
-        isinstance(then.get("accelerator"), str)
-        and all(isinstance(then.get(part), dict) for part in ("host", "driver", "environment"))
-        and isinstance(gpus, list)
-        and all(isinstance(gpu, dict) for gpu in gpus)
+        all(isinstance(part, dict) for part in (host, driver, held, data.get("plan"), checks, packages))
+        and isinstance(data.get("written_at"), str)
+        and all(isinstance(text, str) for text in packages.values())
+        and all(value in ("block", "report") for value in checks.values())
+        and policy.get("accelerator") in (None, "", "auto", "cuda")
+        and then.get("accelerator") in ("cuda", "cpu")
+        and _is_number(policy.get("gpus_expected"))
+        and _all_dicts(then.get("gpus"))
+        and _all_dicts(then.get("rates", []))
+        and _all_dicts(data.get("accepted", []))
+        and all(isinstance(item.get("id"), str) for item in data.get("accepted", []))
+        and all(
+            isinstance(gpu.get("uuid"), str) and isinstance(gpu.get("pci_address") or "", str) for gpu in then["gpus"]
+        )
+        # Only less than was proved is a difference.
+        and all(_is_number(gpu.get(name)) for gpu in then["gpus"] for name in ("pcie_width", "nvlink_active"))
     )
+
+
+def _all_dicts(value: t.Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+def _is_number(value: t.Any) -> bool:
+    """Whether it is one, or was not told."""
+    return value is None or type(value) in (int, float)
 
 
 def _unusable(path: str, why: str) -> str:

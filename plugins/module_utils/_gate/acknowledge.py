@@ -11,18 +11,18 @@ not, are a new finding. It ends on its day, and every verdict counts it.
 from __future__ import annotations
 
 import calendar
-import json
 import os
 import time
 import typing as t
-from dataclasses import replace
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _state
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, replace
 
 FILE = "acknowledged.json"
 SCHEMA = 1
 FIELDS = ("id", "by", "until", "reason", "state", "found")
+#: Seconds for which somebody can answer for a finding.
+LONGEST = 367 * 24 * 3600.0
 #: The Finding that counts them.
 COUNT = "acknowledgements"
 #: States that can be acknowledged.
@@ -35,11 +35,7 @@ def read(directory: str) -> t.List[t.Dict[str, str]]:
     """The entries of the file, none where there is none. Raises StateError where it cannot be used or believed."""
     path = os.path.join(directory, FILE)
     try:
-        others = _state.untrusted(path) if os.geteuid() == 0 else ""
-        if others:
-            raise _state.StateError(f"{path} is not used: {others}")
-        with open(path, encoding="utf-8") as stream:
-            data = json.loads(stream.read(_state.READ_LIMIT))
+        data = _state.read_json(path)
         entries = data["acknowledged"]
         if data["schema"] != SCHEMA or not all(isinstance(item[name], str) for item in entries for name in FIELDS):
             raise ValueError(f"schema {data['schema']!r}; {SCHEMA} is read, with {', '.join(FIELDS)} as text")
@@ -116,11 +112,16 @@ def add(
     if not by.strip() or not reason.strip():
         raise _state.StateError("drift_acknowledge needs drift_accept_by and drift_accept_reason: who answers, and why")
     try:
-        late = ends(until) <= now
+        end = ends(until)
     except (ValueError, TypeError):
         raise _state.StateError(f"drift_acknowledge_until is {until!r}; a day is needed, as 2026-12-31") from None
-    if late:
+    if end <= now:
         raise _state.StateError(f"drift_acknowledge_until is {until}, which is past")
+    if end > now + LONGEST:
+        raise _state.StateError(
+            f"drift_acknowledge_until is {until}; a year is the most: what should never hold a host back is"
+            " gpufleet_policy, CHECK: report"
+        )
     loud = {finding.id: finding for finding in findings if finding.state in LOUD}
     wrong = [name for name in ids if name not in loud]
     if wrong:

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import typing as t
 
@@ -27,17 +26,13 @@ def read(directory: str) -> t.Optional[Facts]:
     """The content, None where there is none. Raises StateError where it cannot be used."""
     path = os.path.join(directory, FILE)
     try:
-        others = _state.untrusted(path) if os.geteuid() == 0 else ""
-        if others:
-            raise _state.StateError(f"{path} cannot be used: {others}")
-        with open(path, encoding="utf-8") as stream:
-            data = json.load(stream)
+        data = _state.read_json(path)
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']!r} where this version reads {SCHEMA}")
         return {"plan": dict(data["plan"]), "policy": dict(data["policy"]), "python": str(data["python"])}
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _state.StateError(f"{path} cannot be used ({error}); run site.yml to prove the host") from None
 
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import typing as t
 
@@ -73,10 +72,9 @@ def failed(directory: str) -> t.List[Finding]:
     """What the last proof on this host found wrong."""
     path = os.path.join(directory, _state.FAILED)
     try:
-        with open(path, encoding="utf-8") as stream:
-            return [_finding.from_dict(item) for item in json.load(stream)["findings"]]
+        return [_finding.from_dict(item) for item in _state.read_json(path)["findings"]]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = f"{path} cannot be read: {type(error).__name__}: {error}"
         return [Finding("proof-known", "unknown", found=said, expected="a file of ours; site.yml proves anew")]

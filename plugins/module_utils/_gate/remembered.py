@@ -20,7 +20,11 @@ import typing as t
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import verdict
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.environment import environment as look
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import RUN_DIR, write_atomic
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import (
+    RUN_DIR,
+    read_json,
+    write_atomic,
+)
 
 FILE = "environment.json"
 SCHEMA = 1
@@ -50,17 +54,13 @@ def environment(runner: Runner, python: str, folder: str = RUN_DIR) -> t.Dict[st
 
 def _still(path: str, python: str, uptime: float) -> t.Optional[t.Dict[str, t.Any]]:
     try:
-        found = os.stat(path)
-        if found.st_uid != 0 or found.st_mode & 0o022:
-            return None
-        with open(path, encoding="utf-8") as stream:
-            data = json.load(stream)
+        data = read_json(path)
         if data["schema"] != SCHEMA or data["python"] != python or not 0 <= uptime - data["uptime"] <= VALID_FOR:
             return None
         # The shared objects of a folder are listed where its time is the same.
         same = all(_mark(place) == (time, size) for place, (time, size) in data["marks"].items())
-        return t.cast("t.Dict[str, t.Any]", data["told"]) if same else None
-    except (OSError, ValueError, KeyError, TypeError):
+        return dict(data["told"]) if same else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

@@ -112,8 +112,9 @@ def _must_be(value: t.Mapping[str, t.Any], types: t.Mapping[str, t.Any]) -> None
 def _load(file: str, boot_id: t.Optional[str]) -> t.Tuple[t.Dict[str, t.Any], str]:
     """What was remembered of this boot, and why there is nothing where there was something."""
     try:
-        with open(file, "rb") as stream:
-            data = stream.read(STATE_MOST)
+        # A pipe in its place is not waited for.
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            data = stream.read(STATE_MOST) or b""
     except OSError:
         return {}, ""
     try:

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import dumps
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import read_json
 
 NAME = "rollout.json"
 SCHEMA = 1
@@ -26,13 +26,12 @@ def read(directory: str) -> t.Optional[t.Dict[str, t.Any]]:
     """The mark on this host, None where there is none. Raises Claimed where it is not one of ours to read."""
     path = os.path.join(directory, NAME)
     try:
-        with open(path, encoding="utf-8") as stream:
-            mark = json.load(stream)
-        if mark["schema"] != SCHEMA or not mark["owner"]:
+        mark = read_json(path)
+        if mark["schema"] != SCHEMA or not isinstance(mark["owner"], str) or not mark["owner"]:
             raise ValueError("not of the form of this version")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Claimed(
             f"{path} cannot be used ({error}); a rollout may be changing this host: remove it if none is"
         ) from None

@@ -41,8 +41,19 @@ def test_no_file_is_no_baseline(tmp_path):
     assert _state.read_expected(str(tmp_path)) is None
 
 
-FORM = '{"schema": 1, "written_at": "x", "baseline": BASELINE}'
+FORM = '{"schema": 1, "written_at": "x", "plan": {}, "baseline": BASELINE}'
 BASELINE = '{"accelerator": "cpu", "host": {}, "driver": {}, "environment": {}, "gpus": []}'
+GPU = {"uuid": "GPU-1", "pci_address": "0000:1b:00.0", "pcie_width": 16, "nvlink_active": None}
+
+
+def record(part="", **changed):
+    """A record with other values in one of its parts."""
+    whole = json.loads(FORM.replace("BASELINE", BASELINE))
+    whole["baseline"]["gpus"] = [dict(GPU)]
+    whole["policy"] = {"accelerator": "cuda", "gpus_expected": 1, "owned": True, "checks": {"xid": "report"}}
+    place = {"": whole, "gpu": whole["baseline"]["gpus"][0], "policy": whole["policy"]}.get(part, whole["baseline"])
+    place.update(changed)
+    return json.dumps(whole)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +70,23 @@ BASELINE = '{"accelerator": "cpu", "host": {}, "driver": {}, "environment": {}, 
         (FORM.replace("BASELINE", BASELINE).replace('"x"', "null"), "not of the form"),
         (FORM.replace("BASELINE", BASELINE.replace("[]", "[1]")), "not of the form"),
         (FORM.replace("BASELINE", BASELINE.replace("{}", '"zzz"')), "not of the form"),
+        *(
+            (text, "not of the form")
+            for text in (
+                record(plan=None), record(plan=["cpu"]), record(policy=["auto"]), record(accepted={"id": "x"}),
+                record(accepted=[None]), record(accepted=[{"id": []}]),
+                record("policy", checks=["xid"]), record("policy", checks={"xid": "never"}),
+                record("policy", accelerator="any"), record("policy", accelerator=[]),
+                record("policy", gpus_expected="8"), record("policy", gpus_expected=True),
+                record("baseline", accelerator="tpu"), record("baseline", rates={}), record("baseline", rates=[1]),
+                record("baseline", environment={"packages": ["torch"]}),
+                record("baseline", environment={"packages": {"torch": 2}}),
+                record("gpu", uuid=None), record("gpu", uuid=["x"]), record("gpu", pci_address=["x"]),
+                record("gpu", pcie_width="16"), record("gpu", pcie_width=True), record("gpu", nvlink_active=[18]),
+            )
+        ),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_cannot_be_used_is_said(tmp_path, content, text):
     (tmp_path / "expected.json").write_text(content)
     with pytest.raises(_state.StateError, match=text) as refused:
@@ -76,8 +102,9 @@ def test_the_file_before_is_named_where_there_is_one(tmp_path):
         _state.read_expected(str(tmp_path))
 
 
-def test_a_file_of_our_form_is_read(tmp_path):
-    (tmp_path / "expected.json").write_text(FORM.replace("BASELINE", BASELINE))
+@pytest.mark.parametrize("text", [FORM.replace("BASELINE", BASELINE), record(), record("gpu", pcie_width=None)])
+def test_a_file_of_our_form_is_read(tmp_path, text):
+    (tmp_path / "expected.json").write_text(text)
     assert _state.read_expected(str(tmp_path))["baseline"]["accelerator"] == "cpu"
 
 

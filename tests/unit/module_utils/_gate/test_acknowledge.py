@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import calendar
 import json
+import os
 import time
 
 import pytest
@@ -72,10 +73,28 @@ def test_an_acknowledged_finding_says_by_whom_and_the_users_policy_does_not_undo
         json.dumps({"schema": 1, "acknowledged": [{**ENTRY, "by": None}]}),
         json.dumps({"schema": 1, "acknowledged": [{"id": "x"}]}),
         json.dumps({"schema": 1, "acknowledged": {"id": "x"}}),
+        json.dumps({"schema": 1, "acknowledged": [ENTRY, None]}),
+        json.dumps({"schema": 1, "acknowledged": [{**ENTRY, "until": "2026-12-31T12:00:00+01:00"}]}),
+        json.dumps({"schema": 1, "acknowledged": [{**ENTRY, "until": 1798675200}]}),
+        "[" * 100000,
     ],
 )
 def test_a_file_that_cannot_be_used_acknowledges_nothing_and_is_said(tmp_path, content):
     (tmp_path / "acknowledged.json").write_text(content)
+    with pytest.raises(StateError, match="no acknowledgement holds"):
+        acknowledge.read(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "others"])
+def test_what_is_no_file_of_ours_acknowledges_nothing(tmp_path, kind):
+    path = tmp_path / "acknowledged.json"
+    if kind == "others":
+        if os.geteuid() != 0:
+            pytest.skip("only root does not believe what others can write")
+        path.write_text(json.dumps({"schema": 1, "acknowledged": [ENTRY]}))
+        path.chmod(0o666)
+    else:
+        (os.mkfifo if kind == "fifo" else os.mkdir)(str(path))
     with pytest.raises(StateError, match="no acknowledgement holds"):
         acknowledge.read(str(tmp_path))
 
@@ -102,6 +121,11 @@ def test_what_is_added_is_read_again_and_what_expired_goes(tmp_path):
         ({"until": ""}, "a day is needed"),
         ({"until": "next week"}, "a day is needed"),
         ({"until": "2026-12-14"}, "which is past"),
+        ({"until": "2026-12-31T12:00:00+01:00"}, "a day is needed"),
+        ({"until": "2026-12-31 12:00"}, "a day is needed"),
+        ({"until": 1798675200}, "a day is needed"),
+        ({"until": None}, "a day is needed"),
+        ({"until": "9999-12-31"}, "a year is the most"),
         ({"ids": ["drift/host"]}, "no finding of this look"),
     ],
 )
