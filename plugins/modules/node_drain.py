@@ -81,6 +81,7 @@ held:
   returned: success
 """
 
+import re
 import time
 import typing as t
 
@@ -93,6 +94,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._rollout.drain im
     ROLLOUT,
     Drain,
     SchedulerError,
+    of_rollout,
 )
 
 #: What the schedulers' commands are told to do where they change something.
@@ -113,7 +115,10 @@ def main() -> None:
     )
     params = module.params
     reason = " ".join(params["reason"].split())
-    if not reason.startswith(ROLLOUT):
+    # Of a list or a range of names, as gpu[1-8], all would be drained.
+    if not re.match(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z", params["node"]):
+        module.fail_json(msg=f"rollout_node is {params['node']!r}; the name of one node is needed. Nothing was done")
+    if not of_rollout(reason):
         module.fail_json(msg=f"the reason {reason!r} does not begin with {ROLLOUT!r}: nobody could resume the node")
     runner = Runner()
 
@@ -127,7 +132,7 @@ def main() -> None:
 
     try:
         drain = _converge(run, params, reason)
-    except (SchedulerError, ValueError, KeyError) as error:
+    except (SchedulerError, ValueError, KeyError, TypeError, AttributeError) as error:
         module.fail_json(msg=f"{params['scheduler']} did not answer as needed: {error}")
     running = f"still runs there: {', '.join(drain.busy)}" if drain.busy else ""
     module.exit_json(changed=drain.changed, busy=drain.busy, held=drain.held, clock=time.monotonic(), msg=running)

@@ -19,11 +19,12 @@ import re
 import time
 import typing as t
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils import _words
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import verdict
 
-#: How each reason of ours begins. A rollout's begins with ``gpufleet: rollout``, which is not touched here.
+#: How each reason of ours begins, and a rollout's, which is not touched here.
 OURS = "gpufleet: gate: "
-ROLLOUTS = "gpufleet: "
+ROLLOUTS = "gpufleet: rollout "
 #: What slurmd drains a node with whose Prolog failed.
 PROLOG_FAILED = "Prolog error"
 #: Written by the Prolog when it refused a job: the job's number.
@@ -58,7 +59,7 @@ def nodes(text: str) -> t.List[Node]:
         name = re.match(r"NodeName=(\S+)", line)
         state = re.search(r" State=(\S+)", line)
         if name and state:
-            why = re.search(r" Reason=(.*) \[[^\s\[\]]+@([^\s\[\]]+)\]", line)
+            why = re.search(r" Reason=(.*?) \[[^\s\[\]]+@(\d{4}-[\d:T-]+|Unknown)\](?: [A-Z]\w*=.*)?$", line)
             states = frozenset(re.split(r"[+*~#!%$@^-]", state[1])) - {""}
             found.append(Node(name[1], states, why[1] if why else "", why[2] if why else ""))
     return found
@@ -86,7 +87,7 @@ def _reason(why: t.Sequence[t.Mapping[str, t.Any]]) -> str:
     key = f" {first['subject']['key']}" if first["subject"].get("key") else ""
     more = f" (and {len(why) - 1} more)" if len(why) > 1 else ""
     tail = f" -> {first['action']}{more}"
-    text = " ".join(f"{OURS}{first['check']}{key}: {first['found']}".split())
+    text = _words.plain(f"{OURS}{first['check']}{key}: {first['found']}")
     # Brackets are how Slurm marks who set a reason, and when.
     return text[: REASON_LIMIT - len(tail)].replace("[", "(").replace("]", ")") + tail
 
@@ -117,7 +118,7 @@ def allowed(limit: str, total: int) -> int:
 
 def held(all_nodes: t.Iterable[Node]) -> t.List[Node]:
     """The nodes that automation of ours holds, a rollout's too, in the order in which they were drained."""
-    mine = [node for node in all_nodes if node.drained and node.reason.startswith(ROLLOUTS)]
+    mine = [node for node in all_nodes if node.drained and node.reason.startswith((OURS, ROLLOUTS))]
     return sorted(mine, key=lambda node: (node.since, node.name))
 
 
@@ -143,6 +144,7 @@ class Health:
             self._say(f"Slurm does not show node {self._name}: nothing was done")
             return ""
         node = shown[0]
+        self._name = node.name
         why = due(made, unknown_too)
         what = step(made, node, os.path.exists(self._refused), why)
         if what == "hold":

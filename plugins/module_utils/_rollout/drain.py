@@ -8,15 +8,25 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass, field
 
-#: Every drain of ours says so; the health checks of this collection begin theirs with the first word alone.
-OURS = "gpufleet:"
+#: How the reasons begin of a rollout, and of the gate's health program (_gate/slurm.py).
 ROLLOUT = "gpufleet: rollout"
+_GATE = "gpufleet: gate: "
 #: Seconds for one command of a scheduler: it gives up on a controller that is gone before that.
 LIMIT = 30.0
 
 
 class SchedulerError(Exception):
     """The scheduler did not answer, or refused; the text says what was asked and what it said."""
+
+
+def of_rollout(reason: str) -> bool:
+    """Whether a rollout gave this reason: a person's can begin alike."""
+    return f"{reason} ".startswith(f"{ROLLOUT} ")
+
+
+def ours(reason: str) -> bool:
+    """Whether this collection gave it."""
+    return of_rollout(reason) or reason.startswith(_GATE)
 
 
 @dataclass

@@ -13,11 +13,11 @@ import json
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._rollout.drain import (
-    OURS,
-    ROLLOUT,
     Drain,
     Run,
     SchedulerError,
+    of_rollout,
+    ours,
 )
 
 REASON = "gpufleet.pytorch/drain-reason"
@@ -48,7 +48,7 @@ def pods(listed: t.Mapping[str, t.Any]) -> t.List[str]:
 def drain(run: Run, name: str, reason: str, evict: bool) -> Drain:
     """Cordon the node with our reason and, where asked, evict its pods; a cordon of somebody else stays as it is."""
     cordoned, there = _node(run, name)
-    if cordoned and not there.startswith(OURS):
+    if cordoned and not ours(there):
         return Drain(held="cordoned by somebody else")
     changed = not cordoned or there != reason
     if there != reason:
@@ -73,10 +73,10 @@ def drain(run: Run, name: str, reason: str, evict: bool) -> Drain:
 def resume(run: Run, name: str) -> Drain:
     """Take a rollout's cordon away; any other stays."""
     cordoned, there = _node(run, name)
-    if cordoned and not there.startswith(ROLLOUT):
+    if cordoned and not of_rollout(there):
         return Drain(held=there or "cordoned by somebody else")
     if cordoned:
         run(["kubectl", "uncordon", name])
-    if there.startswith(ROLLOUT):
+    if of_rollout(there):
         run(["kubectl", "annotate", "node", name, f"{REASON}-"])
     return Drain(changed=cordoned)

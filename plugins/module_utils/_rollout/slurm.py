@@ -8,7 +8,13 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._rollout.drain import OURS, ROLLOUT, Drain, Run
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._rollout.drain import (
+    Drain,
+    Run,
+    SchedulerError,
+    of_rollout,
+    ours,
+)
 
 #: What slurmctld says by itself of a node that it lost: no person's word.
 LOST = ("Not responding", "Node unexpectedly rebooted")
@@ -32,7 +38,7 @@ class Node(t.NamedTuple):
     @property
     def others(self) -> str:
         """The reason of somebody else who took the node out, empty where nobody did."""
-        if not self.out or self.reason.startswith(OURS) or (self.reason in LOST and "DRAIN" not in self.flags):
+        if not self.out or ours(self.reason) or (self.reason in LOST and "DRAIN" not in self.flags):
             return ""
         return f"{self.reason or 'no reason given'}{f' ({self.user})' if self.user else ''}"
 
@@ -47,15 +53,20 @@ def parse(line: str) -> Node:
 
 
 def show(run: Run, name: str) -> Node:
-    """The node as Slurm has it."""
-    return parse(run(["scontrol", "--oneliner", "show", "node", name]))
+    """The node as Slurm has it. Raises SchedulerError where that is not one node."""
+    text = run(["scontrol", "--oneliner", "show", "node", name])
+    lines = [line for line in text.splitlines() if line.startswith("NodeName=")]
+    if len(lines) != 1 or not _STATE.search(lines[0]):
+        raise SchedulerError(f"scontrol show node {name} shows {len(lines)} nodes where one with a state is needed")
+    return parse(lines[0])
 
 
 def jobs(run: Run, name: str) -> t.List[str]:
     """What holds the node: a line a job."""
-    listed = run(["squeue", "--noheader", f"--nodelist={name}", "--format=%i %u %T"])
+    # Those of hidden partitions too. A user's name can have spaces.
+    listed = run(["squeue", "--all", "--noheader", f"--nodelist={name}", "--format=%i %u %T"])
     rows = [line.split() for line in listed.splitlines() if line.strip()]
-    return [f"job {row[0]} of {row[1]} ({row[2].lower()})" for row in rows if len(row) == 3]
+    return [f"job {row[0]} of {' '.join(row[1:-1]) or 'unknown'} ({row[-1].lower()})" for row in rows]
 
 
 def drain(run: Run, name: str, reason: str) -> Drain:
@@ -74,7 +85,7 @@ def resume(run: Run, name: str) -> Drain:
     node = show(run, name)
     if not node.out:
         return Drain()
-    if not node.reason.startswith(ROLLOUT):
+    if not of_rollout(node.reason):
         return Drain(held=node.others or node.reason)
     run(["scontrol", "update", f"nodename={name}", "state=resume"])
     return Drain(changed=True)

@@ -36,6 +36,10 @@ def made(state, *findings):
             node(state="DOWN*+DRAIN", reason="State=IDLE [ann@x] Reason=y"),
             ("n1", {"DOWN", "DRAIN"}, "State=IDLE [ann@x] Reason=y", "2026-12-01T11:34:49"),
         ),
+        (
+            node(state="IDLE+DRAIN", reason=OURS) + " Comment=see [ann@2026-12-02T00:00:00]",
+            ("n1", {"IDLE", "DRAIN"}, OURS, "2026-12-01T11:34:49"),
+        ),
     ],
 )
 def test_a_node_is_read(line, expected):
@@ -57,6 +61,8 @@ def test_a_node_is_read(line, expected):
         (made("ready", BAD), False, ""),
         (made("not_ready", {**BAD, "found": "[a]\n'b'", "subject": {"kind": "gpu", "key": "GPU-1"}}), False,
          "gpufleet: gate: gpu-count GPU-1: (a) 'b' -> replace"),
+        (made("not_ready", {**BAD, "found": "\x1b[31mred\0"}), False,
+         "gpufleet: gate: gpu-count: \\x1b(31mred\\x00 -> replace"),
     ],
 )  # fmt: skip
 def test_why_a_verdict_drains(verdict, unknown_too, reason):
@@ -80,6 +86,9 @@ def test_a_long_reason_keeps_what_to_do():
         ("IDLE+DRAIN", "a person's", "ready", True, ""),
         ("IDLE+DRAIN", "a person's", "not_ready", True, ""),
         ("IDLE+DRAIN", "gpufleet: rollout 7", "ready", True, ""),
+        ("IDLE+DRAIN", "gpufleet", "ready", True, ""),
+        ("IDLE+DRAIN", "gpufleet: mine", "ready", True, ""),
+        ("IDLE+DRAIN", "gpufleet: gate:mine", "ready", True, ""),
         ("IDLE+DRAIN", "NHC: gpufleet: gate: x", "ready", True, ""),
         ("IDLE+DRAIN", "Prolog error", "ready", False, ""),
         ("IDLE+DRAIN", "Prolog error", "not_ready", False, ""),
@@ -138,6 +147,7 @@ AT = "2026-12-01T11:34:"
         ({}, {}, "held", True),
         ({"n2": ("IDLE+DRAIN", OURS, AT + "01")}, {}, "held", True),
         ({"n2": ("IDLE+DRAIN", "a person's", AT + "01"), "n3": ("DOWN", OURS, AT + "01")}, {}, "held", True),
+        ({f"n{number}": ("IDLE+DRAIN", "gpufleet: mine", AT + "01") for number in (2, 3)}, {}, "held", True),
         ({"n2": ("IDLE+DRAIN", OURS, AT + "01"), "n3": ("IDLE+DRAIN", "gpufleet: rollout 7", AT + "02")}, {},
          "limit", False),
         # Two others were drained in the moment between: before us (we give way), in our second, and behind us.
@@ -159,7 +169,10 @@ def test_no_more_are_held_than_may_be(tmp_path, others, late, what, drained):
     assert (tmp_path / slurm.AT_LIMIT).exists() is (what == "limit")
 
 
-@pytest.mark.parametrize("answers", [[None], [node(), None], [node(), node(), None]])
+@pytest.mark.parametrize(
+    "answers",
+    [[None], [""], ["\n"], ["NodeName=n1"], [node() + "\n" + node("n2")], [node(), None], [node(), node(), None]],
+)
 def test_a_slurm_that_does_not_answer_changes_nothing(tmp_path, answers):
     given = list(answers)
     health = slurm.Health("n1", lambda words: given.pop(0) if given else None, str(tmp_path), "2", lambda text: None)

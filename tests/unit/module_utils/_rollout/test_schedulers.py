@@ -66,7 +66,12 @@ def test_a_node_of_slurm(name, flags, reason, others):
             "Kill task failed (root)",
         ),
         ("NodeName=n1 State=IDLE+DRAIN ThreadsPerCore=1", True, "no reason given"),
-        ("NodeName=n1 State=IDLE+DRAIN Reason=gpufleet: row-remap", True, ""),
+        ("NodeName=n1 State=IDLE+DRAIN Reason=gpufleet: gate: row-remap", True, ""),
+        ("NodeName=n1 State=IDLE+DRAIN Reason=gpufleet: rollout", True, ""),
+        # A person's word that begins like ours.
+        ("NodeName=n1 State=IDLE+DRAIN Reason=gpufleet: mine [bob@2026-12-01T11:18:46]", True, "gpufleet: mine (bob)"),
+        ("NodeName=n1 State=IDLE+DRAIN Reason=gpufleet: rollouts stop here", True, "gpufleet: rollouts stop here"),
+        ("NodeName=n1 State=IDLE+DRAIN Reason=gpufleet", True, "gpufleet"),
         ("NodeName=n1 State=IDLE+DRAIN Reason=mine [bob@2026-12-01T11:18:46] Comment=x y", True, "mine (bob)"),
     ],
 )
@@ -94,8 +99,25 @@ def test_drain_of_slurm(name, reason, expected, did):
 
 
 def test_jobs_hold_a_node_of_slurm():
-    run = Commands(scontrol_show_node=LINES["draining with job"], squeue="1 ops RUNNING\n2 ann COMPLETING\n")
-    assert slurm.drain(run, "n1", OURS).busy == ["job 1 of ops (running)", "job 2 of ann (completing)"]
+    listed = "1 ops RUNNING\n2 ann COMPLETING\n\n3_[4-5] EX\\ann lee SUSPENDED\n6\n"
+    run = Commands(scontrol_show_node=LINES["draining with job"], squeue=listed)
+    assert slurm.drain(run, "n1", OURS).busy == [
+        "job 1 of ops (running)",
+        "job 2 of ann (completing)",
+        "job 3_[4-5] of EX\\ann lee (suspended)",
+        "job 6 of unknown (6)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "Node n1 not found\n", "NodeName=n1 Arch=x", LINES["idle"] + "\n" + LINES["idle"]]
+)
+def test_what_is_not_one_node_is_neither_drained_nor_taken_for_resumed(answer):
+    run = Commands(scontrol_show_node=answer)
+    for what in (lambda: slurm.drain(run, "n[1-2]", OURS), lambda: slurm.resume(run, "n[1-2]")):
+        with pytest.raises(SchedulerError, match="one with a state is needed"):
+            what()
+    assert run.changed == []
 
 
 @pytest.mark.parametrize(
@@ -105,10 +127,13 @@ def test_jobs_hold_a_node_of_slurm():
         (LINES["drained, slurmd gone"], Drain(True), ["update nodename=n1 state=resume"]),
         (LINES["person changed the reason"], Drain(held="fan is loud, bob (root)"), []),
         # The health check's own drain is its own to end.
-        ("State=IDLE+DRAIN Reason=gpufleet: row-remap [root@x]", Drain(held="gpufleet: row-remap"), []),
+        ("NodeName=n1 State=IDLE+DRAIN Reason=gpufleet: gate: row-remap [root@x]",
+         Drain(held="gpufleet: gate: row-remap"), []),
+        ("NodeName=n1 State=IDLE+DRAIN Reason=gpufleet: rollouts, mine [bob@x]",
+         Drain(held="gpufleet: rollouts, mine (bob)"), []),
         (LINES["idle"], Drain(), []),
     ],
-)
+)  # fmt: skip
 def test_resume_of_slurm(line, expected, did):
     run = Commands(scontrol_show_node=line)
     assert slurm.resume(run, "n1") == expected
@@ -150,6 +175,7 @@ HOLD = ["pod lab/train", "pod lab/waits"]
          ["drain n1 --ignore-daemonsets --delete-emptydir-data --timeout=20s"]),
         (node(True), False, Drain(held="cordoned by somebody else"), []),
         (node(True, "bob: fan"), False, Drain(held="cordoned by somebody else"), []),
+        (node(True, "gpufleet: mine"), False, Drain(held="cordoned by somebody else"), []),
     ],
 )  # fmt: skip
 def test_drain_of_kubernetes(there, evict, expected, did):
@@ -164,6 +190,7 @@ def test_drain_of_kubernetes(there, evict, expected, did):
         (node(True, "gpufleet: rollout x"), Drain(True), ["uncordon n1", "annotate node n1 {}-"]),
         (node(False, "gpufleet: rollout x"), Drain(), ["annotate node n1 {}-"]),
         (node(True), Drain(held="cordoned by somebody else"), []),
+        (node(True, "gpufleet: rollouts, mine"), Drain(held="gpufleet: rollouts, mine"), []),
         (node(False), Drain(), []),
     ],
 )
