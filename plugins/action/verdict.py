@@ -102,7 +102,11 @@ class ActionModule(ActionBase):
             message = (
                 f"{len(unproved)} of {len(verdicts)} are not proved, as it must be without a proof; no other doubt"
             )
-        return {"changed": False, "failed": bool(bad), "msg": message, "report": path or ""}
+        errors = collect.run_errors(facts["hostvars"][host] for host in found)
+        for text in errors:
+            Display().display(f"error of the run: {text}")
+        message = "; ".join([message, *errors])
+        return {"changed": False, "failed": bool(bad or errors), "msg": message, "report": path or ""}
 
     def _findings(self, facts: Vars, host: str) -> list[Finding]:
         hostvars = facts["hostvars"][host]

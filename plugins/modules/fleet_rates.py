@@ -14,6 +14,15 @@ description:
   - A host whose GPUs are all slow alike looks fine to itself. It is named where it lies remarkably under the other
     hosts with the same model, in every round, or under a baseline that was learnt from a healthy fleet.
 options:
+  state:
+    description:
+      - V(checked) proves that a comparison, or learning, can come of a run, before any host is loaded. It fails where
+        O(baseline) is missing, cannot be read or is not of our form; where the file could not be written; and where the
+        hosts that were planned have fewer than three devices of one model to learn from.
+      - V(compared) compares, or learns.
+    type: str
+    choices: [checked, compared]
+    default: compared
   baseline:
     description: File on the controller with the rates of a healthy fleet by model. Empty for none.
     type: path
@@ -21,7 +30,7 @@ options:
   learn:
     description:
       - With V(true), writes O(baseline) from the hosts that are ready and where nothing was slow, and keeps what was
-        there as C(.previous). Fails where no model has three healthy devices.
+        there as C(.previous). Where no model has three healthy devices nothing is written, and C(run_error) says so.
       - With V(false), compares with it.
     type: bool
     default: false
@@ -48,5 +57,9 @@ RETURN = r"""
 hosts:
   description: Of each host that was proved C(findings), a finding a device that can be compared.
   type: dict
-  returned: always
+  returned: when O(state=compared)
+run_error:
+  description: Why nothing was learnt. It is no fault of a host; the verdict of the run says it, and fails.
+  type: str
+  returned: when nothing was learnt
 """

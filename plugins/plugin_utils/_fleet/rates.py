@@ -25,6 +25,7 @@ FEWEST_DEVICES = 3
 MOST = 1e9
 CHECK = "matmul-rate-fleet"
 BASELINE_CHECK = "matmul-rate-baseline"
+NO_BASELINE = "it is no baseline of rates"
 
 Rates = t.Mapping[str, t.Sequence[float]]
 
@@ -58,18 +59,50 @@ def usual(values: t.Sequence[float]) -> Usual:
     return Usual(middle, median([abs(value - middle) for value in values]))
 
 
-def devices_of(host: str, proof: t.Mapping[str, t.Any]) -> list[Device]:
-    """The devices of a proof (docs/architecture.md) whose rates were measured."""
-    gpus, processes = [], []
-    for device in proof.get("devices") or []:
-        rates = {product(row): row["rounds"] for row in device.get("rates") or [] if row.get("rounds")}
-        if device.get("ended") != "done" or not rates:
-            continue
-        if device["kind"] == "cuda":
-            gpus.append(Device(host, "cuda", device["name"], Subject("gpu", device["key"]), rates))
-        else:
-            processes.append(rates)
-    return gpus + ([Device(host, "cpu", "CPU", HOST, _as_one(processes))] if processes else [])
+def is_rate(value: t.Any) -> bool:
+    """Whether it is TFLOPS that a device can reach: against NaN, infinity or true, nothing would ever be slow."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < MOST
+
+
+def devices_of(host: str, proof: t.Mapping[str, t.Any]) -> tuple[list[Device], list[Finding]]:
+    """The devices of a proof (docs/architecture.md) whose rates were measured; and, of a damaged one, what is wrong."""
+    gpus, processes, wrong = [], [], []
+    listed = proof.get("devices") or []
+    if not isinstance(listed, list):
+        listed, wrong = [], [f"devices is {listed!r:.100}"]
+    for number, device in enumerate(listed):
+        try:
+            if device["ended"] != "done":
+                continue
+            rates = {product(row): _rounds(row["rounds"]) for row in device["rates"] or [] if row.get("rounds")}
+            if not rates:
+                continue
+            if device["kind"] == "cuda":
+                gpus.append(Device(host, "cuda", str(device["name"]), Subject("gpu", str(device["key"])), rates))
+            else:
+                processes.append(rates)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            key = device.get("key", number) if isinstance(device, dict) else number
+            wrong.append(f"device {key}: {error if isinstance(error, ValueError) else repr(error)}")
+    damaged = Finding(
+        CHECK,
+        "unknown",
+        found=f"the proof is damaged: {'; '.join(wrong[:5])}",
+        expected=f"in each round TFLOPS above 0 and under {MOST:g}",
+        action="drain and inspect",
+        reason="prove this host again",
+        evidence={"fault": "damaged", "wrong": len(wrong)},
+    )
+    as_one = [Device(host, "cpu", "CPU", HOST, _as_one(processes))] if processes else []
+    return gpus + as_one, [damaged] if wrong else []
+
+
+def _rounds(rounds: t.Any) -> list[float]:
+    values = rounds if isinstance(rounds, list) else [rounds]
+    for value in values:
+        if not is_rate(value):
+            raise ValueError(f"a round of {value!r:.40} TFLOPS")
+    return [float(value) for value in values]
 
 
 def _as_one(processes: t.Sequence[Rates]) -> Rates:
@@ -152,7 +185,7 @@ def learn(devices: t.Sequence[Device]) -> dict[str, t.Any]:
     Raises ValueError where no model has enough of them.
     """
     values: dict[str, dict[str, list[float]]] = collections.defaultdict(lambda: collections.defaultdict(list))
-    counts = collections.Counter(device.name for device in devices)
+    refuse_too_few(collections.Counter(device.name for device in devices))
     for device in devices:
         for name, rounds in device.rates.items():
             values[device.name][name].append(median(rounds))
@@ -166,14 +199,13 @@ def learn(devices: t.Sequence[Device]) -> dict[str, t.Any]:
     }
     models = {model: products for model, products in models.items() if products}
     if not models:
-        had = ", ".join(f"{count} of {model}" for model, count in sorted(counts.items())) or "none"
-        raise ValueError(f"nothing can be learnt: {FEWEST_DEVICES} healthy devices of a model are needed, found {had}")
+        raise ValueError(f"nothing can be learnt: no product was timed on {FEWEST_DEVICES} devices of a model")
     return {"schema": SCHEMA, "models": models}
 
 
 def against_baseline(devices: t.Sequence[Device], baseline: t.Mapping[str, t.Any]) -> dict[str, list[Finding]]:
     """Of each host the Findings of its devices against a baseline. Raises ValueError where it is not of our form."""
-    models = _models(baseline)
+    models = models_of(baseline)
     found: dict[str, list[Finding]] = collections.defaultdict(list)
     for device in devices:
         known = models.get(device.name, {})
@@ -199,21 +231,54 @@ def against_baseline(devices: t.Sequence[Device], baseline: t.Mapping[str, t.Any
     return dict(found)
 
 
+def models_of(baseline: t.Any) -> dict[str, dict[str, Usual]]:
+    """What is usual by model and product. Raises ValueError, with the place, where a baseline is not of our form."""
+    place = "it"
+    try:
+        schema = baseline["schema"]
+        if schema != SCHEMA or isinstance(schema, bool):
+            raise ValueError(f"{NO_BASELINE}: schema {schema!r:.40}, where this version reads {SCHEMA}")
+        models: dict[str, dict[str, Usual]] = {}
+        for model, products in baseline["models"].items():
+            place = f"models, {str(model)!r:.80}"
+            models[str(model)] = {}
+            for name, row in products.items():
+                place = f"models, {str(model)!r:.80}, {str(name)!r:.80}"
+                models[str(model)][str(name)] = _usual(row["middle"], row["deviation"])
+        return models
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{NO_BASELINE}: {place}: {error!r:.200}") from None
+
+
 def _usual(middle: t.Any, deviation: t.Any) -> Usual:
-    """Of a row that may have been edited: against NaN, infinity or nothing, no rate would ever be slow."""
-    values = [value for value in (middle, deviation) if isinstance(value, (int, float)) and 0 <= value < MOST]
-    if len(values) < 2 or not middle:
-        raise TypeError(f"a rate of {middle!r} with a deviation of {deviation!r}")
+    """Of a row that may have been edited."""
+    if not is_rate(middle) or not (is_rate(deviation) or (deviation == 0 and not isinstance(deviation, bool))):
+        raise TypeError(f"a rate of {middle!r:.40} with a deviation of {deviation!r:.40}")
     return Usual(float(middle), float(deviation))
 
 
-def _models(baseline: t.Mapping[str, t.Any]) -> dict[str, dict[str, Usual]]:
-    try:
-        if baseline["schema"] != SCHEMA:
-            raise ValueError(f"schema {baseline['schema']!r} where this version reads {SCHEMA}")
-        return {
-            str(model): {str(name): _usual(row["middle"], row["deviation"]) for name, row in products.items()}
-            for model, products in baseline["models"].items()
-        }
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it is no baseline of rates: {error!r}") from None
+def foreseen(hosts: t.Iterable[tuple[t.Mapping[str, t.Any], t.Mapping[str, t.Any]]]) -> dict[str, int] | None:
+    """How many devices of each model a proof of these hosts would measure; None where nobody knows before.
+
+    ``hosts``: plan and Observation of each that has a plan.
+    """
+    counts: collections.Counter[str] = collections.Counter()
+    for plan, observed in hosts:
+        if plan.get("accelerator") == "cpu":
+            counts["CPU"] += 1
+            continue
+        gpus = observed.get("gpus") or []
+        if not gpus or any(not gpu.get("name") or (gpu.get("mig") or {}).get("current") for gpu in gpus):
+            return None  # a driver that is still to come, or instances that only CUDA counts
+        counts.update(str(gpu["name"]) for gpu in gpus)
+    return dict(counts)
+
+
+def refuse_too_few(counts: t.Mapping[str, int]) -> None:
+    """Raise ValueError where no model has devices enough to learn from."""
+    if max(counts.values(), default=0) < FEWEST_DEVICES:
+        had = ", ".join(f"{count} of {model}" for model, count in sorted(counts.items())) or "none"
+        raise ValueError(
+            f"nothing can be learnt: {FEWEST_DEVICES} healthy devices of a model are needed, found {had}"
+            " (a host without a GPU counts as one); run it over more hosts"
+        )

@@ -100,6 +100,13 @@ def host_findings(
     return dated(found, variables)
 
 
+def run_errors(variables: t.Iterable[t.Mapping[str, t.Any]]) -> list[str]:
+    """What a task that ran once for all hosts could not do, though it is no fault of a host: each once."""
+    results = (some.get(name) for some in variables for name in RESULTS)
+    texts = (result.get("run_error") for result in results if isinstance(result, t.Mapping))
+    return sorted({str(text) for text in texts if text})
+
+
 def dated(found: t.Iterable[Finding], variables: t.Mapping[str, t.Any]) -> list[Finding]:
     """The Findings as they are judged: under the user's ``gpufleet_policy``, with their time."""
     return stamp(apply_policy(found, variables.get("gpufleet_policy") or {}), now())

@@ -29,7 +29,7 @@ def proof(
 
 
 def named(proofs: list[dict[str, t.Any]]) -> dict[str, list[tuple[str, str]]]:
-    devices = [item for index, one in enumerate(proofs) for item in rates.devices_of(f"h{index}", one)]
+    devices = [item for index, one in enumerate(proofs) for item in rates.devices_of(f"h{index}", one)[0]]
     return {
         host: [(item.subject.key, item.state) for item in found if item.state != "ok"]
         for host, found in rates.among_hosts(devices).items()
@@ -68,7 +68,7 @@ def test_a_slow_cpu_never_blocks():
         [
             item
             for index, value in enumerate((1, 1, 0.5))
-            for item in rates.devices_of(f"h{index}", proof(value, kind="cpu"))
+            for item in rates.devices_of(f"h{index}", proof(value, kind="cpu"))[0]
         ]
     )
     assert {item.policy for items in found.values() for item in items} == {"report"}
@@ -99,7 +99,7 @@ def test_a_host_slow_by_a_tenth_is_named_in_100_of_100():
 
 
 def many(*proofs: dict[str, t.Any]) -> list[rates.Device]:
-    return [item for index, one in enumerate(proofs) for item in rates.devices_of(f"h{index}", one)]
+    return [item for index, one in enumerate(proofs) for item in rates.devices_of(f"h{index}", one)[0]]
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,14 @@ def test_too_few_teach_nothing():
 
 
 @pytest.mark.parametrize(
-    "damaged", [{}, {"schema": 2, "models": {}}, {"schema": 1, "models": []}, {"schema": 1, "models": {"a": {"b": 1}}}]
-)
+    "damaged",
+    [
+        {}, [], None, "x", 7,
+        {"schema": 2, "models": {}}, {"schema": True, "models": {}}, {"schema": [1], "models": {}},
+        {"schema": 1, "models": []}, {"schema": 1, "models": None}, {"schema": 1, "models": {"a": {"b": 1}}},
+        {"schema": 1, "models": {"a": 1}}, {"schema": 1, "models": {"a": {"b": {"middle": 1.0}}}},
+    ],
+)  # fmt: skip
 def test_what_is_no_baseline_is_refused(damaged):
     with pytest.raises(ValueError, match=r"baseline|schema"):
         rates.against_baseline(many(proof(780)), damaged)
@@ -140,15 +146,79 @@ def test_what_is_no_baseline_is_refused(damaged):
         {"middle": -780},
         {"middle": "780"},
         {"middle": 10**400},
+        {"middle": True},
+        {"middle": [780]},
         {"deviation": float("nan")},
         {"deviation": float("inf")},
         {"deviation": -1},
         {"deviation": None},
+        {"deviation": False},
     ],
 )
 def test_an_edited_rate_is_refused(changed):
     baseline = rates.learn(many(proof(780, 781, 779, 782)))
     (row,) = baseline["models"][H100].values()
     row.update(changed)
-    with pytest.raises(ValueError, match="no baseline of rates"):
+    with pytest.raises(ValueError, match=f"no baseline of rates: models, '{H100}', 'bfloat16 8192x8192x8192'"):
         rates.against_baseline(many(proof(100)), baseline)
+
+
+NAN, INFINITY = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("rounds", [[NAN, 780], [INFINITY, 780], [-1, 780], [0, 780], [True, True], ["780"], [None],
+                                    "780", 780j, {"a": 1}, 10**400])  # fmt: skip
+def test_a_round_that_is_no_rate_is_named_and_never_ok(rounds):
+    damaged = proof(780, 781)
+    damaged["devices"][1]["rates"][0]["rounds"] = rounds
+    devices, (finding,) = rates.devices_of("h0", damaged)
+    assert [item.subject.key for item in devices] == ["cuda-0"]
+    assert (finding.state, finding.policy, finding.evidence["fault"]) == ("unknown", "block", "damaged")
+    assert "device cuda-1: a round of" in finding.found
+
+
+@pytest.mark.parametrize(
+    "devices",
+    ["x", 7, {"a": 1}, [None], ["x"], [[]], [{}], [{"ended": "done"}], [{"ended": "done", "rates": 7}],
+     [{"ended": "done", "rates": ["x"]}], [{"ended": "done", "rates": [{"rounds": [1.0]}], "kind": "cpu"}],
+     [{"ended": "done", "rates": [{**SIZE, "rounds": [1.0]}]}],
+     [{"ended": "done", "rates": [{**SIZE, "rounds": [1.0]}], "kind": "cuda"}]],
+)  # fmt: skip
+def test_a_proof_damaged_otherwise_is_named_and_never_ok(devices):
+    measured, (finding,) = rates.devices_of("h0", {"devices": devices})
+    assert measured == [] and finding.state == "unknown" and "the proof is damaged: device" in finding.found
+
+
+CPU, CUDA = {"accelerator": "cpu"}, {"accelerator": "cuda"}
+
+
+def gpus(*names, **more):
+    return {"gpus": [{"name": name, **more} for name in names]}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "expected"),
+    [
+        ([], {}),
+        ([(CPU, {}), (CPU, {"gpus": []})], {"CPU": 2}),
+        ([(CUDA, gpus(H100, H100)), (CUDA, gpus(H100, "NVIDIA L4"))], {H100: 3, "NVIDIA L4": 1}),
+        ([(CUDA, {"gpus": []})], None),  # a driver that is still to come
+        ([(CUDA, gpus(H100, mig={"current": True}))], None),  # instances that only CUDA counts
+        ([(CUDA, gpus(H100, None))], None),  # one that is lost
+    ],
+)
+def test_how_many_devices_a_proof_would_measure(hosts, expected):
+    assert rates.foreseen(hosts) == expected
+
+
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [({}, "found none"), ({"CPU": 2}, "found 2 of CPU"), ({H100: 2, "L4": 2}, f"found 2 of L4, 2 of {H100}"),
+     ({"CPU": 3}, None), ({H100: 3, "L4": 1}, None)],
+)  # fmt: skip
+def test_too_few_are_refused_before_the_proof(counts, says):
+    if says is None:
+        rates.refuse_too_few(counts)
+        return
+    with pytest.raises(ValueError, match=f"3 healthy devices of a model are needed, {says}"):
+        rates.refuse_too_few(counts)
