@@ -51,7 +51,7 @@ def check(text: t.Optional[str], read: Reader) -> Finding:
     words = {name: set(value.lower().split(",")) for name, value in have.items()}
     wanted = (
         (f"Prolog={PROLOG}", _runs(have.get("prolog", ""), PROLOG, read)),
-        # Without the second a job of many nodes begins on the first before the others have answered.
+        # Without the second a job of many nodes runs on the first while the others are still being asked.
         ("PrologFlags=Alloc,DeferBatch", {"alloc", "deferbatch"} <= words.get("prologflags", set())),
         ("SchedulerParameters=nohold_on_prolog_fail", "nohold_on_prolog_fail" in words.get("schedulerparameters", ())),
         ("JobRequeue=1", have.get("jobrequeue") == "1"),
