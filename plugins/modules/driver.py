@@ -129,7 +129,6 @@ import platform
 import re
 import tempfile
 import typing as t
-from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
@@ -216,7 +215,7 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
     if action == "remove" and known is None and seen["owner"] != "nobody":
         # Nothing that somebody else installed goes; that it stays is said.
         return driver.Outcome(
-            findings=[replace(checks.owner(seen["owners"], seen["owner"], action), state="warn")]
+            findings=[_finding.replace(checks.owner(seen["owners"], seen["owner"], action), state="warn")]
         ), False
     if not changes and (seen["owner"] != "package" or action != "keep"):
         return driver.Outcome(), False
@@ -239,7 +238,7 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
         installed=seen["library_version"],
         image=image,
         proceed_when_busy=given["when_busy"] == "proceed",
-        repository=_repository(given, part) if action in driver.CHANGES else None,
+        repository=_repository(given, part) if action in driver.CHANGES and not manager.bundle else None,
     )
     # Of an image only what runs in it counts: its processes beside those of the machine that builds it, and no jobs.
     users = busy.of_image if image else lambda: busy.users() + busy.jobs(runner, host["hostname"])
@@ -257,7 +256,7 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
     unbuilt = [finding for finding in outcome.findings if finding.check == "dkms-not-built"]
     if reboot and unbuilt:
         # The host would come back without its GPUs.
-        raise driver.Stop(replace(unbuilt[0], state="fail"))
+        raise driver.Stop(_finding.replace(unbuilt[0], state="fail"))
     return outcome, reboot
 
 
@@ -284,7 +283,7 @@ def _kept(change: driver.Change, seen: t.Mapping[str, t.Any], known: t.Optional[
     outcome = change.kept(version, known if os.geteuid() == 0 else None)
     # The host works; it is the next start, or the next upgrade, that would take the driver away.
     outcome.findings = [
-        replace(finding, state="warn") if finding.state == "fail" else finding for finding in outcome.findings
+        _finding.replace(finding, state="warn") if finding.state == "fail" else finding for finding in outcome.findings
     ]
     return outcome
 

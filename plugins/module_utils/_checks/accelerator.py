@@ -9,7 +9,6 @@ Pure: an Observation and the policy in, a decision and Findings out.
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
 
@@ -29,18 +28,25 @@ Observation = t.Mapping[str, t.Any]
 Devices = t.Sequence[t.Mapping[str, t.Any]]
 
 
-@dataclass(frozen=True)
-class Policy:
-    """What the inventory says. None is "not stated", zero is "none, and that is meant"."""
-
+class _Policy(t.NamedTuple):
     accelerator: str = CUDA
     gpus_expected: t.Optional[int] = None
     expected_majority: t.Optional[int] = None
     baseline_gpus: t.Optional[int] = None
 
-    def __post_init__(self) -> None:
-        if self.accelerator not in ("auto", CUDA):
-            raise ValueError(f"accelerator {self.accelerator!r} is none of auto, {CUDA}")
+
+class Policy(_Policy):
+    """What the inventory says. None is "not stated", zero is "none, and that is meant"."""
+
+    __slots__ = ()
+
+    if not t.TYPE_CHECKING:
+
+        def __new__(cls, *values, **named):
+            made = super().__new__(cls, *values, **named)
+            if made.accelerator not in ("auto", CUDA):
+                raise ValueError(f"accelerator {made.accelerator!r} is none of auto, {CUDA}")
+            return made
 
     @property
     def expected(self) -> t.Tuple[t.Optional[int], str]:
@@ -55,8 +61,7 @@ class Policy:
         return None, ""
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(t.NamedTuple):
     """``accelerator`` is ``cuda``, ``cpu`` or ``refuse``."""
 
     accelerator: str

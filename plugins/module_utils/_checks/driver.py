@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import re
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.patterns import lazy
 
 Observation = t.Mapping[str, t.Any]
 
@@ -60,7 +60,7 @@ def _owners(driver: t.Mapping[str, t.Any]) -> Finding:
 
 
 #: As the probe says it: "libcuda1 535.261.03-1~deb12u1 owns /usr/lib/...". A kernel's number has no such form.
-_PACKAGE = re.compile(r"^(\S+) (?:\d+:)?(\d{3}\.\d+(?:\.\d+)?)\S* owns ")
+_PACKAGE = lazy(r"^(\S+) (?:\d+:)?(\d{3}\.\d+(?:\.\d+)?)\S* owns ")
 
 
 def two_drivers(driver: t.Mapping[str, t.Any]) -> t.Optional[Finding]:

@@ -11,7 +11,6 @@ value means, the limits and who set them; docs/checks.md is made of it.
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import HOST, Finding, Subject
 
@@ -110,8 +109,7 @@ def skip(reason: str) -> Judged:
 Judge = t.Callable[[Gpu], Judged]
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(t.NamedTuple):
     """A health check: ``needs`` are the paths without which it cannot be asked."""
 
     name: str

@@ -15,6 +15,7 @@ import re
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks.xid import Code
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.patterns import lazy
 
 #: The driver branch from which on the unit has seven bits.
 SEVEN_BITS_SINCE = 575
@@ -71,8 +72,8 @@ LINK_DOWN_QUIET = (0x26, 0x28)
 #: NETIR_MFDE_EVENT: firmware's events by STATUS; this one says nothing.
 FIRMWARE_QUIET = 0x3
 
-_MESSAGE = re.compile(r"(?P<severity>Fatal|Non-?fatal)\s.*?\bLink (?P<link>-?\d+)", re.IGNORECASE)
-_NUMBERS = re.compile(r"\((0x[0-9a-fA-F]{8}) (0x[0-9a-fA-F]{8})[ )]")
+_MESSAGE = lazy(r"(?P<severity>Fatal|Non-?fatal)\s.*?\bLink (?P<link>-?\d+)", re.IGNORECASE)
+_NUMBERS = lazy(r"\((0x[0-9a-fA-F]{8}) (0x[0-9a-fA-F]{8})[ )]")
 
 
 def decode(xid: int, told: str, driver: str) -> Code:

@@ -10,7 +10,6 @@ null is ``unknown``, as for GPUs.
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks.gpu import (
     ABSENT,
@@ -34,8 +33,7 @@ class About(t.NamedTuple):
 HostJudge = t.Callable[[Observation], t.Union[Judged, t.Sequence[About]]]
 
 
-@dataclass(frozen=True)
-class HostCheck:
+class HostCheck(t.NamedTuple):
     """A health check of a host: ``needs`` are the paths without which it cannot be asked."""
 
     name: str

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import typing as t
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import environment, shadows
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, Subject
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, Subject, replace
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import (
     choose,
     collective,

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import sys
 import types
 import typing as t
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import child, facts, smi
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import child, facts
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.nvml import Answer, answer
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
@@ -74,6 +73,8 @@ def from_stream(sent: child.Stream) -> Answer:
 
 
 def _from_smi(runner: Runner, library: str, lock: child.Lock) -> Answer:
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import smi
+
     program = next((path for path in SMI if runner.which(path)), None)
     if program is None:
         return answer("error", error="neither pynvml nor nvidia-smi is on this host")
@@ -118,8 +119,20 @@ def _job(path: t.Optional[str], library: str) -> child.Job:
     return job
 
 
+def _spare_ctypes_util() -> None:
+    """pynvml imports a name of it that it does not use; what it imports in turn (tempfile, subprocess) takes longer
+    than pynvml itself."""
+    if "ctypes.util" not in sys.modules:
+        spare: t.Any = types.ModuleType("ctypes.util")
+        spare.find_library = None
+        sys.modules["ctypes.util"] = spare
+
+
 def load(path: t.Optional[str], library: str) -> types.ModuleType:
     """pynvml, of a file or of this Python, with the driver's library under it. For a child only: it may hang."""
+    import ctypes
+
+    _spare_ctypes_util()
     try:
         ctypes.CDLL(NAME)
     except OSError:

@@ -21,7 +21,6 @@ import select
 import signal
 import time
 import typing as t
-from dataclasses import dataclass, field
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _state
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
@@ -52,12 +51,11 @@ class Trouble(t.NamedTuple):
     text: str
 
 
-@dataclass
-class Stream:
+class Stream(t.NamedTuple):
     """What a job sent. ``hung`` maps an item (None: before the first) to the trouble there."""
 
-    records: t.List[t.Dict[str, t.Any]] = field(default_factory=list)
-    hung: t.Dict[t.Optional[int], Trouble] = field(default_factory=dict)
+    records: t.List[t.Dict[str, t.Any]]
+    hung: t.Dict[t.Optional[int], Trouble]
 
 
 class Child:
@@ -197,7 +195,7 @@ def stream(job: Job, lock: Lock, item_limit: float = ITEM_LIMIT, total_limit: fl
 
     Where the child will not die, no other is started: what was not sent is unknown.
     """
-    answer = Stream()
+    answer = Stream([], {})
     skip: t.Set[int] = set()
     deadline = time.monotonic() + total_limit
     while True:

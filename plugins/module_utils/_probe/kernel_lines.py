@@ -9,9 +9,9 @@ before is over. Alike events are one with a count, so that a flood stays small.
 
 from __future__ import annotations
 
-import re
 import typing as t
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.patterns import lazy
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.pci import normalise_address
 
 Event = t.Dict[str, t.Any]
@@ -34,24 +34,24 @@ WORDS = tuple(
 )
 
 #: Behind the driver's own beginning, "kernel: " is of a process's name, which a user chooses.
-_PREFIX = re.compile(r"^(?:\[[^\]]*\]\s*)*(?:(?!NVRM: )(?:\S.*? )?kernel: (?:\[[^\]]*\]\s*)*)?")
+_PREFIX = lazy(r"^(?:\[[^\]]*\]\s*)*(?:(?!NVRM: )(?:\S.*? )?kernel: (?:\[[^\]]*\]\s*)*)?")
 _ADDRESS = r"(?P<address>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _DEVICE = rf"^(?:(?P<driver>\S+) )?{_ADDRESS}: "
 
-_XID = re.compile(rf"^NVRM: Xid \((?:PCI:)?{_ADDRESS}[^)]*\)[^:]*: (?P<code>\d+)\b")
+_XID = lazy(rf"^NVRM: Xid \((?:PCI:)?{_ADDRESS}[^)]*\)[^:]*: (?P<code>\d+)\b")
 #: Besides the line that counts, an NVSwitch writes "Severity" and "Data" lines of the same code.
-_SXID = re.compile(rf"SXid \((?:PCI:)?{_ADDRESS}\): (?P<code>\d+), (?!Data |Severity )")
-_LOADED = re.compile(r"^NVRM: loading NVIDIA ")
-_RESET = re.compile(rf"{_DEVICE}(?:resetting|reset done|\[10de:[0-9a-f]{{4}}\] type )")
-_NOTHING_WANTED = re.compile(r"recovery action changed from 0x[0-9a-f]+ \([^)]*\) to 0x0\b")
-_NAMED = re.compile(rf"^NVRM: The NVIDIA GPU {_ADDRESS}")
-_FALLEN = re.compile(r"^NVRM:.*fallen off the bus")
-_ANY_ADDRESS = re.compile(_ADDRESS)
-_NUMBERS = re.compile(r"\((0x[0-9a-fA-F]{8} 0x[0-9a-fA-F]{8})\b")
+_SXID = lazy(rf"SXid \((?:PCI:)?{_ADDRESS}\): (?P<code>\d+), (?!Data |Severity )")
+_LOADED = lazy(r"^NVRM: loading NVIDIA ")
+_RESET = lazy(rf"{_DEVICE}(?:resetting|reset done|\[10de:[0-9a-f]{{4}}\] type )")
+_NOTHING_WANTED = lazy(r"recovery action changed from 0x[0-9a-f]+ \([^)]*\) to 0x0\b")
+_NAMED = lazy(rf"^NVRM: The NVIDIA GPU {_ADDRESS}")
+_FALLEN = lazy(r"^NVRM:.*fallen off the bus")
+_ANY_ADDRESS = lazy(_ADDRESS)
+_NUMBERS = lazy(r"\((0x[0-9a-fA-F]{8} 0x[0-9a-fA-F]{8})\b")
 
 #: What else is said, by name; what it means is in _checks/kernel_log.py. A group ``what`` keeps alike ones apart.
 MESSAGES: t.Tuple[t.Tuple[str, t.Pattern[str]], ...] = tuple(
-    (name, re.compile(pattern))
+    (name, lazy(pattern))
     for name, pattern in (
         ("rm-init-failed", rf"^NVRM: GPU {_ADDRESS}: RmInitAdapter failed!"),
         ("open-module-required", r"^NVRM:.*requires use of the NVIDIA open kernel modules"),

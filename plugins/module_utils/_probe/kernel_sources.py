@@ -10,13 +10,15 @@ import os
 import select
 import signal
 import stat
-import subprocess
 import time
 import typing as t
 from contextlib import suppress
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.kernel_lines import WORDS, Collector, readable
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
+
+if t.TYPE_CHECKING:
+    import subprocess
 
 KMSG = "/dev/kmsg"
 #: Some containers have their console in its place.
@@ -163,6 +165,8 @@ def _dmesg(runner: Runner, collector: Collector, place: Place, deadline: float) 
 
 def _command(runner: Runner, argv: t.Sequence[str], collector: Collector, place: Place, deadline: float) -> str:
     """Feeds the lines after ``place``: "" for done, "nothing" where there was none, or an error."""
+    import subprocess
+
     program = runner.which(argv[0])
     if program is None:
         return "nothing"

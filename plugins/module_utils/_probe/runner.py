@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import signal
-import subprocess
 import time
 import typing as t
-from dataclasses import dataclass
+
+if t.TYPE_CHECKING:
+    import subprocess
 
 #: Seconds. No command that a probe runs needs longer on a healthy host.
 COMMAND_LIMIT = 3.0
@@ -30,8 +30,7 @@ COMMAND_PATH = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/u
 _NO_FILE = (OSError, ValueError)
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(t.NamedTuple):
     """What a command left behind. ``rc`` is None where it did not run to its end."""
 
     rc: t.Optional[int]
@@ -155,6 +154,8 @@ class Runner:
 
         ``stdin``: at most what a pipe holds, 4096 bytes.
         """
+        import subprocess  # most looks run no command
+
         program = self.which(argv[0])
         if program is None:
             return Result(None, missing=True)
@@ -202,6 +203,9 @@ def _pipe(data: bytes) -> int:
 
 def _read(process: subprocess.Popen[bytes], limit: float) -> t.Tuple[bytes, bytes]:
     """What a command prints until it ends: TimeoutExpired after ``limit`` seconds, OverflowError above OUTPUT_LIMIT."""
+    import selectors
+    import subprocess
+
     deadline = time.monotonic() + limit
     told: t.Dict[t.Any, t.List[bytes]] = {process.stdout: [], process.stderr: []}
     size = 0

@@ -10,16 +10,16 @@ libraries carry, and last at ld.so.cache, which ldconfig makes of ld.so.conf (ld
 
 from __future__ import annotations
 
-import csv
 import fnmatch
 import os
 import re
 import typing as t
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.patterns import lazy
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
 #: Libraries that a wheel of torch, or one that it requires, brings.
-OF_THE_WHEEL = re.compile(
+OF_THE_WHEEL = lazy(
     r"^lib(?:torch|c10|cudart|cublas|cudnn|cufft|cufile|curand|cusolver|cusparse|cupti|nccl|nvJitLink|nvrtc|nvToolsExt"
     r"|nvshmem|nvblas|nvfatbin|nvvm)[\w+-]*\.so"
 )
@@ -40,7 +40,7 @@ SERVICES = ("slurmd", "kubelet", "docker", "containerd", "crio", "podman")
 CONDA_PARENTS = ("/opt", "/usr/local", "/root")
 CONDA_NAMES = ("conda", "miniconda", "miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba")
 #: The loader's own folders: what lies in them is the system's, and no line brings it.
-OWN_FOLDERS = re.compile(r"^(?:/usr)?/lib(?:32|64|x32)?(?:/[\w]+-linux-gnu[\w]*)?$")
+OWN_FOLDERS = lazy(r"^(?:/usr)?/lib(?:32|64|x32)?(?:/[\w]+-linux-gnu[\w]*)?$")
 
 FILE_MOST, LINES_MOST, FILES_MOST, NAMES_MOST = 1 << 18, 4000, 200, 4
 #: Characters of a variable: a file that doubles one in each line ends nowhere.
@@ -49,13 +49,13 @@ VALUE_MOST = 1 << 16
 _ASSIGNED = r"""(?:^|[\s;&|"'=])(?P<name>[A-Za-z_]\w*)=(?P<value>"[^"]*"|'[^']*'|[^\s;&|#]*)"""
 _PAIRED = r"""^\s*(?:setenv\s+)?(?P<name>[A-Za-z_]\w*)\s+(?:(?:DEFAULT|OVERRIDE)=)?(?P<value>"[^"]*"|/\S*|\$\S*)"""
 _JSON = r'"(?P<name>LD_LIBRARY_PATH|LD_PRELOAD)"\s*:\s*"(?P<value>[^"]*)"'
-_SHELL, _WORDS, _STATE = re.compile(_ASSIGNED), re.compile(_PAIRED), re.compile(_JSON)
-_UNIT = re.compile(r"^\s*(?:Default)?Environment=")
+_SHELL, _WORDS, _STATE = lazy(_ASSIGNED), lazy(_PAIRED), lazy(_JSON)
+_UNIT = lazy(r"^\s*(?:Default)?Environment=")
 #: What a line adds to, also as ${LD_LIBRARY_PATH:+:${LD_LIBRARY_PATH}}.
-_SELF = re.compile(r"\$\{(?:LD_LIBRARY_PATH|LD_PRELOAD)(?::?[-+][^}]*)?\}+|\$(?:LD_LIBRARY_PATH|LD_PRELOAD)\b")
-_USED = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
-_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
-_DIST = re.compile(r"^(?P<name>nvidia_(?P<library>\w+?)(?:_cu\d+)?)-(?P<version>[^-]+)\.dist-info$")
+_SELF = lazy(r"\$\{(?:LD_LIBRARY_PATH|LD_PRELOAD)(?::?[-+][^}]*)?\}+|\$(?:LD_LIBRARY_PATH|LD_PRELOAD)\b")
+_USED = lazy(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
+_VERSION = lazy(r"\.so\.(\d+(?:\.\d+)+)$")
+_DIST = lazy(r"^(?P<name>nvidia_(?P<library>\w+?)(?:_cu\d+)?)-(?P<version>[^-]+)\.dist-info$")
 
 Facts = t.Dict[str, t.Any]
 
@@ -213,5 +213,7 @@ def _pythons(runner: Runner, prefix: str) -> t.List[str]:
 
 
 def _shared_objects(runner: Runner, record: str) -> t.Set[str]:
+    import csv
+
     rows = csv.reader((runner.read(record) or "").splitlines())
     return {row[0] for row in rows if row and ".so" in os.path.basename(row[0])}
