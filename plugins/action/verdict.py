@@ -134,7 +134,7 @@ class ActionModule(ActionBase):
         if options["inbox"]:
             try:
                 for host, item in judged.items():
-                    deliver.deliver(dumps(item), host, os.path.abspath(options["inbox"]))
+                    deliver.deliver(dumps({**item, "host": host}), host, os.path.abspath(options["inbox"]))
             except (OSError, ValueError) as error:
                 raise AnsibleActionFail(
                     f"the verdict cannot be put into report_inbox: {error}; it is in {path}"

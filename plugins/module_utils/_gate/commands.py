@@ -145,8 +145,8 @@ def _deliver(options: Options, folder: str) -> int:
     from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import deliver
 
     # A verdict that does not hold was judged just now, to be unknown.
-    text = json.dumps({"judged_at": now(), **_read(folder)}, sort_keys=True) + "\n"
     name, to = options.get("name") or os.uname().nodename, options["to"]
+    text = json.dumps({"judged_at": now(), **_read(folder), "host": name}, sort_keys=True) + "\n"
     try:
         deliver.deliver(text, name, to, options.get("headers", ""))
     except (OSError, ValueError) as error:

@@ -10,17 +10,21 @@ import collections
 import json
 import os
 import re
+import stat
 import time
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import (
+    POLICIES,
     READY,
+    STATES,
     UNKNOWN,
     Finding,
     Subject,
     fold,
     from_dict,
 )
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._words import count
 
 Verdict = t.Mapping[str, t.Any]
 
@@ -53,21 +57,26 @@ def host_of(verdict: Verdict, source: str) -> Host:
     """The Host of a verdict's JSON form. Raises ValueError where it is not of the form."""
     try:
         findings = verdict["findings"]
+        if not all(item["state"] in STATES and item["policy"] in POLICIES for item in findings):
+            raise ValueError("a finding of no state or no policy")
         # What a run over a part of the fleet found odd is found again, over all of it.
-        loud = [
-            from_dict(item) for item in findings if item["state"] in LOUD and not str(item["check"]).startswith(ODD)
-        ]
+        loud = [from_dict(item) for item in findings if item["state"] in LOUD and not _is_odd(item)]
         state = verdict["state"]
         judged_at = str(verdict["judged_at"])
         seconds_of(judged_at)
         fine = sum(item["state"] == "ok" for item in findings)
+        judged = any(item["state"] == "ok" and item["policy"] == "block" for item in findings)
         identity = {str(key): str(value) for key, value in (verdict.get("identity") or {}).items()}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{source} is no verdict: {error!r}") from None
     # A file says what it likes in `state`; what counts is what was found.
-    if state == READY and fold([*loud, *([Finding("rest", "ok")] if fine else [])]) != READY:
+    if state == READY and fold([*loud, *([Finding("rest", "ok")] if judged else [])]) != READY:
         raise ValueError(f"{source} says ready beside findings that are not")
     return Host(state, judged_at, source, loud, fine, identity)
+
+
+def _is_odd(item: t.Mapping[str, t.Any]) -> bool:
+    return str(item["check"]).startswith(ODD) and item["policy"] == "report"
 
 
 def seconds_of(stamp: str) -> float:
@@ -91,14 +100,24 @@ def read_inbox(directory: str, names: t.Collection[str]) -> t.Iterator[tuple[str
             continue
         path = os.path.join(directory, f"{name}.json")
         try:
-            yield name, host_of(_load(path), path)
+            data = _load(path)
+            if data.get("host", name) != name:
+                raise ValueError(f"it is the verdict of {data['host']!r}")
+            yield name, host_of(data, path)
         except (OSError, ValueError, RecursionError) as error:
             yield name, f"{path}: {error}"
 
 
 def _load(path: str) -> Verdict:
-    with open(path, "rb") as stream:
-        text = stream.read(LARGEST + 1)
+    # Whoever may write here could leave a link or a pipe.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("no file")
+        with open(descriptor, "rb", closefd=False) as stream:
+            text = stream.read(LARGEST + 1)
+    finally:
+        os.close(descriptor)
     if len(text) > LARGEST:
         raise ValueError(f"more than {LARGEST} bytes")
     data = json.loads(text)
@@ -127,7 +146,7 @@ def _own(host: Host | str | None, at: float, max_age: float) -> list[Finding]:
         return [_unheard(host, "a verdict that can be read")]
     found = list(host.loud)
     if host.checks_ok:
-        found.append(Finding("checks", "ok", found=f"{host.checks_ok} checks ok", observed_at=host.judged_at))
+        found.append(Finding("checks", "ok", found=f"{count(host.checks_ok, 'check')} ok", observed_at=host.judged_at))
     age = at - seconds_of(host.judged_at)
     if age > max_age or age < -CLOCK_SLACK:
         when = f"{_span(age)} old" if age > 0 else f"{_span(-age)} in the future"

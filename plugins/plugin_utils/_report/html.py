@@ -10,6 +10,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._words import plain
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._report import table
 
 #: By weight, the order in which a person wants them.
@@ -21,6 +22,7 @@ def render(content: t.Mapping[str, t.Any], made_at: str) -> str:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
+    environment.filters["plain"] = plain
     hosts = content["hosts"]
     rows = sorted(hosts.items(), key=lambda item: (ORDER.index(item[1]["state"]), item[0]))
     return environment.get_template("fleet.html.j2").render(

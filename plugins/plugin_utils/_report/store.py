@@ -21,7 +21,7 @@ def update(path: str, hosts: t.Mapping[str, t.Mapping[str, t.Any]], known: t.Col
     """
     merged = {name: verdict for name, verdict in read(path).items() if name in known}
     merged.update(hosts)
-    content = {"ok": all(verdict["ok"] for verdict in merged.values()), "hosts": merged}
+    content = {"ok": all(verdict["ok"] is True for verdict in merged.values()), "hosts": merged}
     write_atomic(path, dumps(content))
     return content
 
@@ -31,7 +31,7 @@ def read(path: str) -> dict[str, t.Any]:
     try:
         with open(path, encoding="utf-8") as stream:
             hosts = json.load(stream)["hosts"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     if not isinstance(hosts, dict):
         return {}

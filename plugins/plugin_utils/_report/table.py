@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._words import count, line, plain
+
+__all__ = ["line"]
+
 Hosts = t.Mapping[str, t.Mapping[str, t.Any]]
 
 #: More ready hosts than this are counted and not listed.
 LISTED_READY = 20
-#: Characters of a row's words.
-LONGEST = 500
 WEIGHT = {"fail": 0, "unknown": 1, "warn": 2, "ok": 3, "not_applicable": 4}
 #: Checks whose words are shown although they are ok.
 HEADLINES = ("plan", "drift")
@@ -44,9 +46,9 @@ def reasons(verdict: t.Mapping[str, t.Any]) -> list[str]:
     if verdict["state"] == "ready":
         fine = sorted((item for item in verdict["findings"] if item["state"] == "ok"), key=lambda item: str(item["id"]))
         # What a host runs is worth its place on the line; that the rest is fine, a count.
-        says = [item["found"] for item in fine if item["check"] in HEADLINES]
+        says = [plain(str(item["found"])) for item in fine if item["check"] in HEADLINES]
         folded = [item["found"] for item in fine if item["check"] == FOLDED]
-        lines.append("; ".join([*says, *(folded or [f"{len(fine)} checks ok"])]))
+        lines.append("; ".join([*says, *(folded or [f"{count(len(fine), 'check')} ok"])]))
     return lines or ["no finding"]
 
 
@@ -54,23 +56,3 @@ def loudest(verdict: t.Mapping[str, t.Any]) -> list[t.Mapping[str, t.Any]]:
     """The Findings that are not fine, heaviest first."""
     findings = sorted(verdict.get("findings", []), key=lambda item: (WEIGHT[item["state"]], item["id"]))
     return [item for item in findings if item["state"] in ("fail", "unknown", "warn")]
-
-
-def line(finding: t.Mapping[str, t.Any]) -> str:
-    """One Finding: state, check, subject, found and expected, and what to do."""
-    subject = finding["subject"]
-    where = f" {subject['kind']} {subject['key']}" if subject.get("key") else ""
-    text = f"{finding['state']} {finding['check']}{where}: {finding['found']}"
-    if finding.get("expected"):
-        text += f" (expected {finding['expected']})"
-    if finding.get("action", "none") != "none":
-        text += f" -> {finding['action']}"
-    if finding.get("policy") == "report":
-        text += " [report only]"
-    return _short(text)
-
-
-def _short(text: str) -> str:
-    """One line that a table can hold; the report has the whole."""
-    text = " ".join(text.split())
-    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."

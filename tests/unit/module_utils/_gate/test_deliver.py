@@ -140,7 +140,7 @@ def test_the_command_delivers_the_verdict_as_it_is(tmp_path):
     }  # fmt: skip
     (tmp_path / verdict.FILE).write_text(json.dumps(made))
     assert commands.run(["deliver", f"--to={tmp_path}", "--name=gpu1"], str(tmp_path)) == 0
-    assert json.loads((tmp_path / "gpu1.json").read_text()) == made
+    assert json.loads((tmp_path / "gpu1.json").read_text()) == {**made, "host": "gpu1"}
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,13 @@ def test_own_state(given, state, checks):
         {**of(FINE, BAD), "state": "ready"},
         {**of(), "state": "ready"},
         {**of(FINE), "identity": ["driver"]},
+        {**of(FINE), "judged_at": "2026-12-01T06:00:00+01:00"},
+        {**of(FINE), "findings": [FINE.to_dict(), {**BAD.to_dict(), "state": "failed"}]},
+        {**of(FINE), "findings": [{**FINE.to_dict(), "policy": "never"}]},
+        {**of(FINE), "findings": [FINE.to_dict(), None]},
+        # Nothing that may block was judged, or what looks like one that is found anew is none.
+        {**of(Finding("drift", "ok", policy="report")), "state": "ready"},
+        {**of(FINE, Finding("fleet-odd-driver", "fail")), "state": "ready"},
     ],
 )
 def test_what_is_no_verdict_is_refused(damaged):
@@ -112,6 +119,27 @@ def test_inbox_leaves_other_files_alone(tmp_path):
     assert sorted(found) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [("fifo", "no file"), ("folder", "no file"), ("link", "symbolic links"), ("swapped", "the verdict of 'b'"),
+     ("huge", "more than"), ("text", "utf-8"), ("own", "")],
+)  # fmt: skip
+def test_inbox_takes_no_other_file_for_a_hosts_own(tmp_path, kind, says):
+    path = tmp_path / "a.json"
+    (tmp_path / "b.json").write_text(json.dumps(of(FINE, host="b")))
+    if kind in ("fifo", "folder"):
+        (os.mkfifo if kind == "fifo" else os.mkdir)(path)
+    elif kind == "link":
+        path.symlink_to("b.json")
+    elif kind == "huge":
+        path.write_bytes(b" " * (fleet.LARGEST + 1))
+    else:
+        texts = {"swapped": json.dumps(of(FINE, host="b")).encode(), "own": json.dumps(of(FINE, host="a")).encode()}
+        path.write_bytes(texts.get(kind, b"\x80\x81"))
+    ((name, found),) = fleet.read_inbox(str(tmp_path), ["a"])
+    assert name == "a" and (says in found if says else isinstance(found, fleet.Host))
+
+
 def test_newer_verdict_counts():
     old, new = fleet.host_of(of(BAD, age=100), "site"), fleet.host_of(of(FINE, age=50), "inbox")
     assert fleet.newest(old, new) == new == fleet.newest(new, old) == fleet.newest(None, new)
@@ -127,6 +155,9 @@ def test_page_escapes_what_hosts_say():
     assert "<b>" not in page
     assert "a<i>" not in page
     assert "&lt;script&gt;" in page
+    long = Finding("x", "fail", found="\x1b[31m" + "y" * 1_000_000)
+    page = html.render({"hosts": {"a": {**verdict([long]), "judged_at": stamp()}}}, stamp())
+    assert len(page) < 10_000 and "\x1b" not in page
 
 
 def test_ten_thousand_hosts_fit(tmp_path):

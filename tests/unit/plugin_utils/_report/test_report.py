@@ -129,6 +129,8 @@ def test_the_table_names_bad_hosts_first_and_counts_the_many_good():
 def test_a_ready_host_says_what_it_runs_and_how_much_was_checked():
     found = [Finding("plan", "ok", found="torch==2.13.0+cu130"), Finding("matmul", "ok", found="fine")]
     assert table.render("site", {"a": verdict(found)})[1:] == ["  a     ready      torch==2.13.0+cu130; 2 checks ok"]
+    odd = [Finding("drift", "ok", found="as \x1b[31mproved\n now")]
+    assert table.render("site", {"a": verdict(odd)})[1:] == ["  a     ready      as \\x1b[31mproved now; 1 check ok"]
 
 
 def test_a_folded_verdict_counts_what_was_folded():
