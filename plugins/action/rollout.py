@@ -13,10 +13,12 @@ import typing as t
 import uuid
 
 from ansible.errors import AnsibleActionFail
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import READY, fold, now, verdict
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._words import LONGEST
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet import rollout, rollout_report
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet.rollout_journal import (
     NAME,
@@ -29,6 +31,8 @@ from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._report import co
 Vars = t.Mapping[str, t.Any]
 #: One value for all hosts: a rollout has one schedule.
 SHARED = ("rollout_batches", "rollout_max_failures", "rollout_max_out", "rollout_reset", "rollout_dry_run")
+#: Seconds of a host, and how few they may be.
+LEAST = {"rollout_drain_timeout": 0, "rollout_drain_interval": 1, "rollout_lock_timeout": 0}
 #: Variables that say how a rollout goes, or where it reports, and not what becomes of a host.
 NO_WISH = ("rollout_", "report_")
 
@@ -54,6 +58,7 @@ class ActionModule(ActionBase):
                 "max_out": {"type": "raw", "default": 0},
                 "dry_run": {"type": "bool", "default": False},
                 "reset": {"type": "bool", "default": False},
+                "forget": {"type": "list", "elements": "str", "default": []},
                 "step": {"type": "str", "default": ""},
                 "note": {"type": "str", "default": ""},
                 "left": {"type": "str", "default": ""},
@@ -76,6 +81,7 @@ class ActionModule(ActionBase):
     def _begun(self, facts: Vars, given: Vars, journal: Journal) -> dict[str, t.Any]:
         names = list(facts["ansible_play_hosts_all"])
         _refuse_differences(facts, names)
+        _refuse_nonsense(facts, names)
         limits = rollout.settings(given["batches"] or [], given["max_failures"], given["max_out"])
         blocked = _blocked(facts, names)
         wishes = {name: _wish(facts["hostvars"][name]) for name in names}
@@ -87,6 +93,14 @@ class ActionModule(ActionBase):
             if content["finished_at"]:
                 content.update(id=uuid.uuid4().hex[:12], finished_at=None, hosts={})
             known = set(facts["groups"]["all"])
+            gone = rollout.gone(content["hosts"], known, given["forget"])
+            if gone:
+                told = "; ".join(f"{name} ({rollout_report.says(content['hosts'][name])})" for name in gone)
+                raise AnsibleActionFail(
+                    f"{journal.path} knows hosts that are out of service and not in this inventory: {told}. Start with"
+                    " the inventory that has them, or resume or retire them and name them in rollout_forget. Nothing"
+                    " was done"
+                )
             old = {name: record for name, record in content["hosts"].items() if name in known}
             content["hosts"] = rollout.merge(old, wishes, blocked, reset=given["reset"])
             planned = rollout.schedule(content["hosts"], names, blocked, limits)
@@ -109,6 +123,13 @@ class ActionModule(ActionBase):
         """May this batch begin? Those that Ansible dropped from earlier ones have failed."""
         batch = list(facts["ansible_play_batch"])
         with journal.changed() as content:
+            planned = content["run"]["hosts"]
+            if set(facts["ansible_play_hosts_all"]) != set(planned):
+                raise AnsibleActionFail(
+                    f"Ansible takes {', '.join(sorted(facts['ansible_play_hosts_all']))} for the hosts of this rollout,"
+                    f" which are {', '.join(sorted(planned))}: does one have the name of a group, or of a pattern? No"
+                    " host of this batch was touched"
+                )
             for name in rollout.lost(content["hosts"], batch, content["run"]["hosts"]):
                 note = "it did not answer any more, or the run lost it"
                 content["hosts"][name].update(state=rollout.FAILED, note=note, at=now())
@@ -139,7 +160,7 @@ class ActionModule(ActionBase):
         failure = facts.get("report_failure") or {}
         said = " ".join(f"{failure.get('task')}: {failure.get('msg')}".split())
         # What comes behind it, such as the end of a rollback, must not be cut off.
-        note = given["note"] or said[: table.LONGEST // 2]
+        note = given["note"] or said[: LONGEST // 2]
         record = self._mark(facts, given, journal, state=rollout.FAILED, note=note)
         said = rollout_report.says(record)
         Display().display(f"rollout: {facts['inventory_hostname']} {said}")
@@ -226,7 +247,7 @@ def _blocked(facts: Vars, names: t.Iterable[str]) -> dict[str, str]:
             found[name] = f"{failure.get('task')}: {failure.get('msg')}"
         elif name not in facts["ansible_play_hosts"]:
             found[name] = "the run lost it before its batch"
-    return {name: " ".join(note.split())[: table.LONGEST] for name, note in found.items()}
+    return {name: " ".join(note.split())[:LONGEST] for name, note in found.items()}
 
 
 def _refuse_differences(facts: Vars, names: t.Iterable[str]) -> None:
@@ -237,6 +258,24 @@ def _refuse_differences(facts: Vars, names: t.Iterable[str]) -> None:
                 f"{variable} differs between hosts ({', '.join(sorted(values))}); a rollout has one schedule, so set it"
                 " once, for all or with --extra-vars"
             )
+
+
+def _refuse_nonsense(facts: Vars, names: t.Iterable[str]) -> None:
+    """A wrong variable is found before a host is drained, of whichever host it is."""
+    options = variables.options("rollout")
+    validator = ArgumentSpecValidator(options)
+    for name in names:
+        hostvars = facts["hostvars"][name]
+        checked = validator.validate({option: hostvars[option] for option in options if option in hostvars})
+        told = checked.validated_parameters
+        wrong = [str(message) for message in checked.error_messages]
+        wrong += [
+            f"{option} is {told[option]}; {least} or more is needed"
+            for option, least in LEAST.items()
+            if not wrong and told[option] < least
+        ]
+        if wrong:
+            raise AnsibleActionFail(f"host {name}: {'; '.join(wrong)}. Nothing was done")
 
 
 def _wish(hostvars: Vars) -> str:

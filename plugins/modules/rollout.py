@@ -47,6 +47,11 @@ options:
     description: Whether to change hosts again that are done.
     type: bool
     default: false
+  forget:
+    description: Hosts that are out of service and not in the inventory any more, for which nobody waits.
+    type: list
+    elements: str
+    default: []
   step:
     description: What is done next, for O(state=step).
     type: str

@@ -11,7 +11,10 @@ out. ``done``: changed, proved, recorded, back. Out of service are those that ch
 from __future__ import annotations
 
 import math
+import re
 import typing as t
+
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._words import count as count_of
 
 WAITING, HELD, CHANGING, FAILED, DONE = "waiting", "held", "changing", "failed", "done"
 #: Out of service, or about to be.
@@ -42,8 +45,10 @@ def settings(batches: t.Sequence[t.Any], max_failures: int, max_out: t.Any) -> S
 def _size(value: t.Any, name: str, smallest: int) -> int | str:
     text = str(value).strip()
     number = text.removesuffix("%")
-    if isinstance(value, bool) or not number.isascii() or not number.isdigit() or int(number) < smallest:
-        raise ValueError(f"{name} has {value!r}; a number of hosts or a part such as '10%' is needed")
+    # A part of nothing would be one host, as every part is at least.
+    smallest = max(smallest, int(text.endswith("%")))
+    if isinstance(value, bool) or not re.match(r"[0-9]{1,9}\Z", number) or int(number) < smallest:
+        raise ValueError(f"{name} has {repr(value)[:50]}; a number of hosts or a part such as '10%' is needed")
     if text.endswith("%") and int(number) > 100:
         raise ValueError(f"{name} has {value!r}, which is more than all hosts")
     return text if text.endswith("%") else int(number)
@@ -74,6 +79,16 @@ def merge(old: Records, wishes: t.Mapping[str, str], blocked: t.Mapping[str, str
             record.update(state=state, note=blocked[name])
         merged[name] = record
     return merged
+
+
+def gone(old: Records, known: t.Collection[str], forget: t.Collection[str]) -> list[str]:
+    """The hosts that are out and that the inventory does not know: removed, renamed, or it is another's journal.
+
+    ``forget``: those of which the user says that nobody waits for them.
+    """
+    return sorted(
+        name for name, record in old.items() if name not in known and name not in forget and record["state"] in OUT
+    )
 
 
 class Schedule(t.NamedTuple):
@@ -131,7 +146,8 @@ def stop(records: Records, batch: t.Collection[str], max_failures: int) -> str:
     """Why the batch may not begin, "" where it may. Who is in the batch is tried again and does not count yet."""
     failed = sorted(name for name, record in records.items() if record["state"] in OUT and name not in batch)
     if len(failed) > max_failures:
-        return f"{len(failed)} hosts failed and {max_failures} may ({_some(failed)}): no further host is touched"
+        hosts = count_of(len(failed), "host")
+        return f"{hosts} failed and {max_failures} may ({_some(failed)}): no further host is touched"
     fresh = any(records[name]["state"] == WAITING for name in batch)
     if failed and fresh and not any(record["state"] == DONE for record in records.values()):
         return f"no host was proved with this change yet, and {_some(failed)} failed: no further host is touched"

@@ -18,7 +18,7 @@ import time
 import typing as t
 import uuid
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import dumps
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import dumps, from_dict
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import write_atomic
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet import rollout
 
@@ -51,12 +51,10 @@ class Journal:
                     f"{self.path} has schema {content['schema']!r} where this version reads {SCHEMA}; end the rollout"
                     " with the version that began it"
                 )
-            known = {rollout.WAITING, rollout.HELD, *rollout.OUT, rollout.DONE}
-            if not {record["state"] for record in content["hosts"].values()} <= known or not content["id"]:
-                raise ValueError("its hosts are in no state that a rollout has")
+            _check(content)
         except FileNotFoundError:
             return {"schema": SCHEMA, "id": uuid.uuid4().hex[:12], "finished_at": None, "run": {}, "hosts": {}}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise JournalError(
                 f"{self.path} cannot be used ({error}). It says which hosts are out: look for drain reasons that begin"
                 " with 'gpufleet: rollout' before you remove it"
@@ -112,6 +110,28 @@ class Journal:
         lock.write(f"{os.getpid()} {_started(os.getpid())}\n")
         lock.flush()
         _HELD[self.path] = lock
+
+
+def _check(content: t.Mapping[str, t.Any]) -> None:
+    """Raises ValueError, KeyError, TypeError or AttributeError where a field is not what we wrote."""
+    known = {rollout.WAITING, rollout.HELD, *rollout.OUT, rollout.DONE}
+    hosts, run = content["hosts"], content["run"]
+    if not {record["state"] for record in hosts.values()} <= known or not content["id"]:
+        raise ValueError("its hosts are in no state that a rollout has")
+    if not isinstance(content["id"], str) or not isinstance(content["finished_at"], (str, type(None))):
+        raise ValueError("it is of no rollout")
+    for record in hosts.values():
+        if not all(isinstance(record.get(name, ""), str) for name in ("step", "note", "wish", "at")):
+            raise ValueError("a host's words are no text")
+        for item in record.get("findings", []):
+            from_dict(item)
+    if not run and isinstance(run, dict):
+        return
+    names, sizes = run["hosts"], run["sizes"]
+    if not isinstance(names, list) or not set(names) <= set(hosts) or type(run["max_failures"]) is not int:
+        raise ValueError("its run is of other hosts")
+    if not all(type(size) is int and size > 0 for size in sizes) or sum(sizes) != len(names):
+        raise ValueError("its batches are not of its hosts")
 
 
 #: The locks of this process: open as long as it lives.

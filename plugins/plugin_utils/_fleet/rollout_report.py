@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, from_dict
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._words import LONGEST, count, plain
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet import rollout
 
 CHECK = "rollout"
@@ -49,7 +50,7 @@ def says(record: t.Mapping[str, t.Any]) -> str:
         rollout.FAILED: f"failed at {step}, is out" if step else "failed, is out",
         rollout.DONE: "done",
     }[state]
-    return f"{text}: {note}" if note else text
+    return plain(f"{text}: {note}" if note else text, 2 * LONGEST)
 
 
 def lines(plan: rollout.Schedule, records: rollout.Records) -> list[str]:
@@ -57,7 +58,7 @@ def lines(plan: rollout.Schedule, records: rollout.Records) -> list[str]:
     result = []
     for number, batch in enumerate(plan.batches(), 1):
         kind = "again" if records[batch[0]]["state"] in rollout.OUT else "canary" if number == 1 else ""
-        result.append(f"  batch {number}{f' ({kind})' if kind else ''}: {len(batch)} hosts: {_names(batch)}")
+        result.append(f"  batch {number}{f' ({kind})' if kind else ''}: {count(len(batch), 'host')}: {_names(batch)}")
     rest = [name for name in records if name not in set(plan.hosts)]
     for name in rest:
         if records[name]["state"] != rollout.DONE:

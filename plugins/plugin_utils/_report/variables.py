@@ -48,6 +48,12 @@ def public() -> set[str]:
     return names
 
 
+def options(role: str) -> dict[str, t.Any]:
+    """The options of a role's own tasks, as its argument specification has them."""
+    path = ROLES / role / "meta" / "argument_specs.yml"
+    return t.cast("dict[str, t.Any]", yaml.safe_load(path.read_text())["argument_specs"]["main"]["options"])
+
+
 def made() -> set[str]:
     """The names of what the tasks of our roles and playbooks register or set."""
     names: set[str] = set()

@@ -129,14 +129,54 @@ def test_no_space_for_the_record(tmp_path: Path, small: Path) -> None:
     assert (small / "expected.json").exists()
 
 
+#: A Slurm of one node in files: while its job runs, a person takes the node over.
+SCONTROL = """#!/bin/sh
+cd {}
+all="$*"
+case "$all" in
+    *update*) echo "$all" >>asked
+              echo " State=IDLE+DRAIN Reason=${{all##*reason=}} [root@2026-12-01T11:18:46]" >node ;;
+    *) echo "NodeName=n1$(cat node)" ;;
+esac
+"""
+SQUEUE = """#!/bin/sh
+cd {}
+[ -e asked2 ] || echo "7 EX\\\\ann lee RUNNING"
+[ ! -e asked1 ] || {{ touch asked2; echo " State=IDLE+DRAIN Reason=gpufleet: mine [bob@2026-12-01T11:20:46]" >node; }}
+touch asked1
+"""
+PYTHON = """#!/bin/sh
+exec unshare -m sh -c 'mount --bind {0}/bin /usr/local/sbin && exec {1} "$@"' sh "$@"
+"""
+
+
+@pytest.mark.container  # which may mount
+def test_a_person_takes_a_node_over_while_its_jobs_end(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, 1, rollout_drain="slurm", rollout_drain_interval=1, rollout_slurm_controller="ctl")
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "python"
+    # Commands are sought where a system has them: on the host ctl that is this folder.
+    for path, text in ((tmp_path / "bin/scontrol", SCONTROL), (tmp_path / "bin/squeue", SQUEUE), (python, PYTHON)):
+        path.write_text(text.format(tmp_path, sys.executable))
+        path.chmod(0o755)
+    (tmp_path / "node").write_text(" State=IDLE\n")
+    fleet.hosts["ctl"] = {"ansible_python_interpreter": str(python)}
+    done = fleet.roll("--limit", "n1")
+    assert fleet.states() == {"n1": "held"} and done.code != 0, done.output
+    # Its jobs may run on, and whoever took it over has it as it was.
+    assert fleet.journal()["n1"]["note"] == "drained by somebody else: gpufleet: mine (bob)", done.output
+    assert (fleet.changes("n1"), fleet.marked()) == (0, set())
+    assert len((tmp_path / "asked").read_text().splitlines()) == 1, "its drain is not touched"
+
+
 def test_what_a_start_refuses_and_what_it_leaves_alone(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, 2, rollout_batches=[1])
     fleet.hosts["gone"] = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
     for variables, words in [
         ({"rollout_batchs": [1]}, "did you mean rollout_batches"),
-        ({"rollout_batches": ["many"]}, "rollout_batches has 'many'"),
         ({"rollout_max_out": 1, "rollout_max_failures": 1}, "no room to change another"),
         ({"rollout_tasks": "missing.yml"}, "there is no file"),
+        ({"rollout_drain_interval": 0}, "rollout_drain_interval is 0; 1 or more is needed"),
     ]:
         done = fleet.roll("--limit", "n1", **variables)
         assert done.code != 0 and words in " ".join(done.output.split()), done.output
@@ -149,7 +189,15 @@ def test_what_a_start_refuses_and_what_it_leaves_alone(tmp_path: Path) -> None:
     assert "it does not answer" in fleet.journal()["gone"]["note"]
     # Another wish makes done hosts wait again; the same does not.
     fleet.hosts.pop("gone")
-    assert "0 of 2 hosts to change, 2 done" in fleet.roll(rollout_dry_run=True).output
+    path = tmp_path / "reports" / "rollout" / "journal.json"
+    whole = path.read_text()
+    content = json.loads(whole)
+    content["hosts"]["old"] = {"state": "failed", "step": "proving"}
+    path.write_text(json.dumps(content))
+    lost = " ".join(fleet.roll(rollout_dry_run=True).output.split())
+    assert "in this inventory: old (failed at proving, is out)" in lost, "a host that is out is not forgotten"
+    assert "0 of 2 hosts to change, 2 done" in fleet.roll(rollout_dry_run=True, rollout_forget=["old"]).output
+    path.write_text(whole)
     assert "2 of 2 hosts to change, 0 done" in fleet.roll(rollout_dry_run=True, pytorch_packages=["numpy", "x"]).output
 
 

@@ -29,6 +29,17 @@ def records(**states):
         ([True], 0, 0, "True"),
         (["101%"], 0, 0, "more than all hosts"),
         ([1.5], 0, 0, "1.5"),
+        (["200%"], 0, 0, "more than all hosts"),
+        (["0%"], 0, 0, "'0%'"),
+        ([float("nan")], 0, 0, "has nan"),
+        ([None], 0, 0, "has None"),
+        ([[1]], 0, 0, "a number of hosts"),
+        (["10 %"], 0, 0, "'10 %'"),
+        (["\u0663"], 0, 0, "a number of hosts"),
+        (["1" * 5000], 0, 0, "a number of hosts"),
+        ([1], 0, "0%", "rollout_max_out has '0%'"),
+        ([1], 0, None, "rollout_max_out has None"),
+        ([1], 0, -1, "rollout_max_out has -1"),
         ([1], -1, 0, "rollout_max_failures is -1"),
         ([1], 0, "half", "rollout_max_out has 'half'"),
     ],
@@ -72,6 +83,19 @@ def test_the_schedule(states, batches, failures, out, hosts, sizes):
     assert rollout.schedule(records(**states), NAMES, blocked, limits) == rollout.Schedule(hosts, sizes)
 
 
+@pytest.mark.parametrize(
+    ("states", "forget", "expected"),
+    [
+        ({"n1": "failed", "old": "done", "older": "waiting", "other": "held"}, [], []),
+        ({"old": "failed", "older": "changing"}, [], ["old", "older"]),
+        ({"old": "failed", "older": "changing"}, ["older", "x"], ["old"]),
+    ],
+)
+def test_who_is_out_and_in_no_inventory_is_not_lost(states, forget, expected):
+    old = {name: {"state": state} for name, state in states.items()}
+    assert rollout.gone(old, NAMES, forget) == expected
+
+
 def test_no_room_is_refused():
     with pytest.raises(ValueError, match="lets 1 of 10 hosts be out, and 1 may fail"):
         rollout.schedule(records(), NAMES, (), rollout.settings([1], 1, 1))
@@ -81,14 +105,14 @@ def test_no_room_is_refused():
     ("states", "batch", "most", "stops"),
     [
         ({}, ["n1"], 0, ""),
-        ({"n1": "failed"}, ["n2"], 0, "1 hosts failed and 0 may (n1)"),
+        ({"n1": "failed"}, ["n2"], 0, "1 host failed and 0 may (n1)"),
         # A failed canary has proved nothing, however many may fail.
         ({"n1": "failed"}, ["n2"], 3, "no host was proved"),
         ({"n1": "failed", "n2": "done"}, ["n3"], 1, ""),
         ({"n1": "failed", "n2": "done", "n3": "changing"}, ["n4"], 1, "2 hosts failed"),
         # The batch that is tried again.
         ({"n1": "failed", "n2": "changing"}, ["n1", "n2"], 0, ""),
-        ({"n1": "failed", "n2": "changing"}, ["n2"], 0, "1 hosts failed"),
+        ({"n1": "failed", "n2": "changing"}, ["n2"], 0, "1 host failed"),
     ],
 )
 def test_when_it_stops(states, batch, most, stops):
@@ -197,7 +221,7 @@ def test_the_schedule_in_words():
     planned = rollout.schedule(state, NAMES, ["n9"], rollout.settings([1, 4], 1, 0))
     assert rollout_report.lines(planned, state) == [
         "rollout: 8 of 10 hosts to change, 1 done",
-        "  batch 1 (again): 1 hosts: n2",
+        "  batch 1 (again): 1 host: n2",
         "  batch 2: 4 hosts: n3, n4, n5, n6",
         "  batch 3: 3 hosts: n7, n8, n10",
         "  n9: is left alone: it does not answer",

@@ -16,6 +16,7 @@ import pytest
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet.rollout_journal import Journal, JournalError
 
 WHOLE = {"schema": 1, "id": "a", "finished_at": None, "run": {}, "hosts": {"n1": {"state": "failed"}}}
+RUN = {"id": "b", "hosts": ["n1"], "sizes": [1], "max_failures": 0}
 
 
 def test_a_new_journal_and_its_return(tmp_path):
@@ -44,6 +45,20 @@ def test_an_error_in_the_block_writes_nothing(tmp_path):
         json.dumps({**WHOLE, "hosts": {"n1": {"state": "lost"}}}),
         json.dumps({**WHOLE, "hosts": {"n1": {}}}),
         json.dumps({**WHOLE, "id": ""}),
+        json.dumps({**WHOLE, "id": 7}),
+        json.dumps({**WHOLE, "finished_at": True}),
+        json.dumps({**WHOLE, "hosts": ["n1"]}),
+        json.dumps({**WHOLE, "hosts": {"n1": {"state": "failed", "note": 7}}}),
+        json.dumps({**WHOLE, "hosts": {"n1": {"state": "failed", "findings": [{"state": "fail"}]}}}),
+        json.dumps({**WHOLE, "run": None}),
+        json.dumps({**WHOLE, "run": []}),
+        json.dumps({**WHOLE, "run": {**RUN, "hosts": ["n2"]}}),
+        json.dumps({**WHOLE, "run": {**RUN, "hosts": "n1"}}),
+        json.dumps({**WHOLE, "run": {**RUN, "sizes": [0, 1]}}),
+        json.dumps({**WHOLE, "run": {**RUN, "sizes": [2]}}),
+        json.dumps({**WHOLE, "run": {**RUN, "max_failures": None}}),
+        json.dumps({key: value for key, value in WHOLE.items() if key != "finished_at"}),
+        "[" * 100_000,
     ],
 )
 def test_a_journal_that_cannot_be_used_is_never_taken_for_none(tmp_path, text):
