@@ -10,7 +10,6 @@ is one new function that returns Findings.
 from __future__ import annotations
 
 import json
-import math
 import time
 import typing as t
 
@@ -149,7 +148,7 @@ def from_dict(data: t.Mapping[str, t.Any]) -> Finding:
 def sendable(value: t.Any) -> t.Any:
     """A JSON value without what no UTF-8 can carry: odd bytes of a file or of a name, shown as ``\\udce9``.
 
-    Ansible refuses the whole answer of a module that has one. Nor has JSON a NaN or an infinity.
+    Ansible refuses the whole answer of a module that has one.
     """
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -157,8 +156,6 @@ def sendable(value: t.Any) -> t.Any:
         return {sendable(key): sendable(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [sendable(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
     return value
 
 
