@@ -25,7 +25,9 @@ class ActionModule(ActionBase):
         """What the module returns."""
         super().run(tmp, task_vars)
         arguments = self._task.args
-        at_once, group = int(arguments.get("at_once") or 0), str(arguments.get("group") or "")
+        group, at_once = str(arguments.get("group") or ""), 0
+        with contextlib.suppress(TypeError, ValueError):  # the module says what is wrong with it
+            at_once = int(arguments.get("at_once") or 0)
         waits: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if at_once > 0 and not self._play_context.check_mode:
             host = (task_vars or {}).get("inventory_hostname", "")

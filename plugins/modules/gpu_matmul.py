@@ -209,6 +209,18 @@ def _refuse(params: t.Mapping[str, t.Any]) -> None:
     """Raise EnvironmentFailure for values with which nothing can be proved."""
     paths.refuse("pytorch_python", params["python"], command=bool(params["image"]))
     paths.refuse("pytorch_venv", params["venv"])
+    image = params["image"]
+    if image and (image.startswith("-") or not image.isprintable()):  # the engine would take it for an option
+        raise EnvironmentFailure(f"pytorch_image needs the name of an image, found {image!r}")
+    plan = params["plan"] or {}
+    for name, good in (
+        ("accelerator", plan.get("accelerator") in (None, "", "cuda", "cpu")),
+        ("torch", isinstance(plan.get("torch") or {}, dict)),
+    ):
+        if not good:
+            raise EnvironmentFailure(
+                f"the plan has {name} {plan[name]!r}, which the lookup gpufleet.pytorch.compat never gives; plan anew"
+            )
     for name, (unit, least, most) in RANGES.items():
         if not least <= params[name] <= most:  # nor is "not a number" within it
             raise EnvironmentFailure(
