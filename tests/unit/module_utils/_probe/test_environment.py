@@ -78,6 +78,24 @@ def test_without_torch(held):
     assert look(python)["python_version"]
 
 
+def test_a_package_of_the_distribution_counts_and_the_first_on_the_path_wins(held, tmp_path):
+    site, python = held
+    second = tmp_path / "second"
+    for folder, name in ((site, "numpy-2.0.dist-info"), (second, "Numpy-3.0.dist-info")):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (second / "Numpy-3.0.dist-info" / "METADATA").write_text("Name: numpy\nVersion: 3.0\n\nVersion: 9\n")
+    (site / "second.pth").write_text(str(second) + "\n")
+    assert look(python)["packages"]["numpy"] == "2.0"
+    for path in (site / "numpy-2.0.dist-info").iterdir():
+        path.unlink()
+    (site / "numpy-2.0.dist-info").rmdir()
+    assert look(python)["packages"]["numpy"] == "3.0"
+    (site / "numpy-1.24.egg-info").mkdir()
+    (site / "numpy-1.24.egg-info" / "PKG-INFO").write_text("Name: numpy\r\nVersion: 1.24\r\n\r\nText\r\n")
+    (site / "numpy-1.24.egg-info" / "requires.txt").write_text("unrelated>=1\n\n[test]\npytest\n")
+    assert look(python)["packages"] == {"torch": "2.0", "numpy": "1.24", "filelock": "2.0", "unrelated": "2.0"}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "mode", "words"),
     [
