@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
 import typing as t
 
 #: Of this collection, as galaxy.yml has it.
@@ -183,7 +182,9 @@ def write_atomic(path: str, content: t.Union[str, bytes], mode: int = 0o644) -> 
     """Write a file so that a reader sees the old or the new content whole, also after a loss of power."""
     directory = os.path.dirname(path)
     os.makedirs(directory, mode=0o755, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix="." + os.path.basename(path), dir=directory)
+    # As tempfile makes them, whose import takes longer than a look may.
+    temporary = os.path.join(directory, f".{os.path.basename(path)}{os.urandom(6).hex()}")
+    handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content.encode("utf-8") if isinstance(content, str) else content)
