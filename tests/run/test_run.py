@@ -56,6 +56,7 @@ def test_directory_arguments_and_exit_code_are_the_commands(made_clone: t.Any, t
     assert done.stdout == f"{made_clone.root.parent}\n<two words><><*>"
 
 
+@pytest.mark.alone
 def test_a_second_call_costs_under_a_tenth_of_a_second(made_clone: t.Any, environment: dict[str, str]) -> None:
     bare = ["env", "true"]
     through = made_clone.command("ansible-true")
