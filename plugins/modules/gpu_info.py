@@ -11,8 +11,9 @@ version_added: "0.1.0"
 description:
   - Reads the PCI devices of every vendor from sysfs, who owns the NVIDIA driver, what NVML shows, what hides GPUs
     from this process, and the machine itself. It changes nothing and loads no kernel module.
-  - The kernel log is read from where the last look ended. With O(judge), and not in check mode, that place and what was
-    seen are remembered in C(/run/gpufleet/kernel-log.json) (of a user other than root, in the user's runtime folder).
+  - The kernel log is read from where the last look ended. With O(judge), O(remember) and not in check mode, that place
+    and what was seen are remembered in C(/run/gpufleet/kernel-log.json) (of a user other than root, in the user's
+    runtime folder).
   - Every outside command and library call has a time limit. A part that cannot be read is unknown and says so under
     C(observed.errors); the module does not fail for it.
   - With the policy options it also decides whether the host is a CUDA host or may be a CPU host, and judges the number
@@ -64,6 +65,10 @@ options:
         power, clocks, the kernel log, settings and limits; C(docs/checks.md) lists the checks and what to do.
     type: bool
     default: false
+  remember:
+    description: With V(false) the next look reads the kernel log from where the last one ended, and nothing is written.
+    type: bool
+    default: true
   acknowledge_kernel_log:
     description:
       - What the kernel said until now is known and counts no more, as after a reset of the GPU that no line of the log
@@ -194,6 +199,7 @@ def main() -> None:
             "venv": {"type": "path", "default": ""},
             "mode": {"type": "str", "choices": ["host", "image"], "default": "host"},
             "judge": {"type": "bool", "default": False},
+            "remember": {"type": "bool", "default": True},
             "acknowledge_kernel_log": {"type": "bool", "default": False},
             "policy": {"type": "dict", "default": {}},
             **{name: {"type": "int"} for name in COUNTS},
@@ -215,7 +221,7 @@ def main() -> None:
     if of_image:
         observed = image.observe(runner)
     else:
-        remember = module.params["judge"] and not module.check_mode
+        remember = module.params["judge"] and module.params["remember"] and not module.check_mode
         acknowledge = module.params["acknowledge_kernel_log"]
         observed = whole.observe(runner, remember=remember, acknowledge=acknowledge and not module.check_mode)
     observed["environment"] = environment(runner, module.params["python"]) if module.params["python"] else {}

@@ -51,8 +51,11 @@ def recap(output, host="localhost"):
 
 
 def test_plan_shows_and_changes_nothing(place):
+    remembered = Path("/run/gpufleet/kernel-log.json")  # root's
+    before = remembered.stat().st_mtime_ns if remembered.exists() else None
     code, output, report = play(place, "plan")
     assert code == 0, output
+    assert (remembered.stat().st_mtime_ns if remembered.exists() else None) == before
     assert "torch==2.13.0+cpu" in output
     assert report is None
     assert not (place / "venv").exists() and not (place / "state").exists()
