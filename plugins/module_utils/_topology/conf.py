@@ -23,6 +23,8 @@ _BEGIN = BEGIN.split(",", 1)[0]
 _BLOCK = re.compile(rf"^{_BEGIN}[^\n]*(?:\n(?:(?!{_BEGIN})[^\n]*\n)*?{END}[^\n]*)?(?:\n|$)", re.MULTILINE)
 #: Of a value that NCCL reads from a file.
 MAX_VALUE = 1022
+#: What people do not see around a name; NCCL takes it for a part of it.
+BLANK = " \t\r\f\v\ufeff"
 
 #: Names of PyTorch's that were renamed in torch 2.2 (pytorch PR 114077, 114880); None where nothing reads the name.
 RENAMED: t.Mapping[str, t.Optional[str]] = {
@@ -36,6 +38,7 @@ RENAMED: t.Mapping[str, t.Optional[str]] = {
 }
 #: A name where it is assigned: at a line's beginning, behind export, env, a semicolon, a quote.
 _ASSIGNED = re.compile(r"(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*)=")
+_WORD = re.compile(r"(?<![A-Za-z0-9_])[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -96,11 +99,19 @@ def without_block(text: str) -> t.Tuple[str, int]:
 
 
 def merge(text: str, wanted: t.Mapping[str, str]) -> Merged:
-    """nccl.conf with ``wanted`` in our block. A variable that a line of the user's sets stays the user's."""
+    """nccl.conf with ``wanted`` in our block. A variable that a line of the user's sets stays the user's.
+
+    Raises ValueError where the file is no text of bytes, as UTF-16 is none.
+    """
+    if "\0" in text:
+        raise ValueError(
+            f"{NCCL_CONF} holds zero bytes (UTF-16?), of which NCCL reads nothing; write it as plain text, for example"
+            f" with iconv -f UTF-16 -t ASCII; nothing was changed"
+        )
     rest, at = without_block(text)
     theirs: t.Dict[str, Assignment] = {}
     for one in of_nccl(rest):
-        theirs.setdefault(one.name.strip(), one)
+        theirs.setdefault(one.name.strip(BLANK), one)
     kept = [(theirs[name], value) for name, value in wanted.items() if name in theirs]
     ours = {name: value for name, value in wanted.items() if name not in theirs}
     if not ours:
@@ -121,7 +132,7 @@ def profile(wanted: t.Mapping[str, str]) -> str:
 
 
 def replace(text: str, shell: bool) -> str:
-    """The text with every renamed variable under its new name; those without a new one stay."""
+    """The text with every renamed variable that it sets under its new name; those without a new one stay."""
     if not shell:
         lines = text.split("\n")
         for one in of_nccl(text):
@@ -130,10 +141,13 @@ def replace(text: str, shell: bool) -> str:
                 lines[one.line - 1] = f"{new}={one.value}"
         return "\n".join(lines)
 
-    def renamed(match: t.Match[str]) -> str:
-        return f"{RENAMED.get(match[1]) or match[1]}="
+    # Where the variable is set it is also used, exported and unset: the whole file keeps one name for it.
+    assigned = {one.name for one in of_shell(text)}
 
-    return "".join(line if line.lstrip().startswith("#") else _ASSIGNED.sub(renamed, line)
+    def renamed(match: t.Match[str]) -> str:
+        return (RENAMED.get(match[0]) if match[0] in assigned else None) or match[0]
+
+    return "".join(line if line.lstrip().startswith("#") else _WORD.sub(renamed, line)
                    for line in text.splitlines(keepends=True))  # fmt: skip
 
 
@@ -150,6 +164,8 @@ def refused(wanted: t.Mapping[str, t.Any]) -> t.List[str]:
                          " init_process_group")  # fmt: skip
         elif isinstance(value, (list, tuple, dict)):
             found.append(f"the value of {name} is no text")
+        elif isinstance(value, bool):
+            found.append(f'the value of {name} is a truth value of YAML, which nobody reads so: write "1" or "0"')
         elif any(ord(char) < 32 for char in text) or text != text.strip():
             found.append(f"the value of {name} has a line break or white space around it, which NCCL would take along")
         elif len(text) > MAX_VALUE:

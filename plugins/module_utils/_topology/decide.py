@@ -26,6 +26,8 @@ UNIT = "/etc/systemd/system/gpufleet-acs.service"
 WANTS = "/etc/systemd/system/multi-user.target.wants/gpufleet-acs.service"
 MARK = "Written by the role gpufleet.pytorch.topology"
 ENVIRONMENT = "/etc/environment"
+#: Whole files of ours in folders of others: such a file without our mark is somebody's own.
+MARKED = (PROFILE, UNIT)
 SHOWN = 4
 
 Facts = t.Mapping[str, t.Any]
@@ -122,14 +124,25 @@ def decide(host: Host, wish: Wish, python: str, script: str) -> Decision:
     texts[FILE] = tree.write(choice.system) if written and choice.system is not None else ""
     texts[SCRIPT] = script if wish.clear_acs else ""
     texts[UNIT] = unit(python) if wish.clear_acs else ""
+    for path in _foreign(host):
+        if texts[path]:
+            raise ValueError(
+                f"{path} is to be written, and a file that this role did not make is there (no line {MARK!r}); move it"
+                " away or take its variables into topology_environment; nothing was changed"
+            )
+        texts[path] = host.texts[path]
     return Decision(choice, {**nccl, **rest}, [*_changes(host, texts), *_enabled(host, wish.clear_acs)], findings)
+
+
+def _foreign(host: Host) -> t.List[str]:
+    return [path for path in MARKED if MARK not in host.texts.get(path, MARK)]
 
 
 def _named(host: Host) -> t.List[Named]:
     """Every NCCL_TOPO_FILE that is not ours, those that go first before the others."""
     found = []
     for path, text in host.texts.items():
-        if path in (FILE, SCRIPT, UNIT, PROFILE):
+        if path in (FILE, SCRIPT, UNIT, PROFILE) and path not in _foreign(host):
             continue
         of_nccl = path == conf.NCCL_CONF
         for one in conf.of_nccl(_blank_block(text)) if of_nccl else conf.of_shell(text):
@@ -161,7 +174,7 @@ def _renamed(host: Host, texts: t.Dict[str, str], replace: bool) -> t.Iterator[F
     """Names that PyTorch gave up, by file and line; replaced in ``texts`` where the user wants it."""
     places, files = [], []
     for path, text in host.texts.items():
-        if path in (FILE, SCRIPT, UNIT, PROFILE):
+        if path in (FILE, SCRIPT, UNIT, PROFILE) and path not in _foreign(host):
             continue
         shell = path != conf.NCCL_CONF
         for one in conf.of_shell(text) if shell else conf.of_nccl(text):
@@ -191,13 +204,13 @@ def _renamed(host: Host, texts: t.Dict[str, str], replace: bool) -> t.Iterator[F
 
 def _line_ends(host: Host) -> t.Iterator[Finding]:
     text = host.texts.get(conf.NCCL_CONF, "")
-    spoilt = [one for one in conf.of_nccl(text) if one.value.endswith("\r") or one.name != one.name.strip()]
+    spoilt = [one for one in conf.of_nccl(text) if one.value.endswith("\r") or one.name != one.name.strip(conf.BLANK)]
     if spoilt:
         yield Finding(
             "nccl-conf",
             "warn",
-            found=f"{conf.NCCL_CONF}: NCCL takes white space or a carriage return for a part of name or value in line"
-            f" {', '.join(str(one.line) for one in spoilt[:SHOWN])}",
+            found=f"{conf.NCCL_CONF}: NCCL takes white space, a carriage return or a byte order mark for a part of name"
+            f" or value in line {', '.join(str(one.line) for one in spoilt[:SHOWN])}",
             expected="NAME=VALUE, with a line feed alone at its end",
             action="fix configuration",
             policy="report",

@@ -15,7 +15,7 @@ import types
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import ask, child
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.pci import normalise_address
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.address import normalise_address
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._topology.build import HIDDEN
 

@@ -61,6 +61,16 @@ def test_merge(name: str) -> None:
     assert conf.merge(merged.text, case.wanted).text == merged.text
 
 
+def test_a_file_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ValueError, match="UTF-16"):
+        conf.merge("\ufeffA\0=\0001\0\n\0", WANTED)
+
+
+def test_a_name_behind_a_byte_order_mark_is_the_users() -> None:
+    merged = conf.merge("\ufeffNCCL_TOPO_FILE=/mine\n", WANTED)
+    assert (merged.text, len(merged.kept)) == ("\ufeffNCCL_TOPO_FILE=/mine\n", 1)
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -102,6 +112,9 @@ def test_as_a_shell_reads(text: str, found: t.List[t.Tuple[int, str, str]]) -> N
         ("NCCL_TIMEOUT=1\n", True, "NCCL_TIMEOUT=1\n"),
         ("NCCL_BLOCKING_WAIT=0\nNCCL_DEBUG=NCCL_BLOCKING_WAIT=1", False,
          "TORCH_NCCL_BLOCKING_WAIT=0\nNCCL_DEBUG=NCCL_BLOCKING_WAIT=1"),
+        ("NCCL_DESYNC_DEBUG=1\nexport NCCL_DESYNC_DEBUG\n: ${NCCL_DESYNC_DEBUG} $NCCL_TIMEOUT $NCCL_BLOCKING_WAIT\n", True,
+         "TORCH_NCCL_DESYNC_DEBUG=1\nexport TORCH_NCCL_DESYNC_DEBUG\n"
+         ": ${TORCH_NCCL_DESYNC_DEBUG} $NCCL_TIMEOUT $NCCL_BLOCKING_WAIT\n"),
         ("a\x0cNCCL_DESYNC_DEBUG=1", True, "a\x0cTORCH_NCCL_DESYNC_DEBUG=1"),
     ],
 )  # fmt: skip
@@ -118,6 +131,7 @@ def test_renamed_variables(text: str, shell: bool, after: str) -> None:
         ("", "1", "no name"),
         ("FOO\n", "1", "no name"),
         ("NCCL_IB_HCA", ["mlx5_0"], "no text"),
+        ("NCCL_IB_DISABLE", True, 'write "1" or "0"'),
         ("NCCL_DEBUG", "INFO\nX=1", "line break"),
         ("NCCL_DEBUG", " INFO", "white space"),
         ("NCCL_DEBUG", "x" * 2000, "1022 characters"),

@@ -108,6 +108,17 @@ def test_a_topology_file_of_the_user_that_is_right_is_fine(azure: Host) -> None:
     assert found(run(azure), "topology-file").state == "ok"
 
 
+def test_a_file_of_our_name_that_is_the_users_stays(azure: Host) -> None:
+    azure.machine.file(decide.PROFILE, "export NCCL_TOPO_FILE=/mine.xml\n")
+    with pytest.raises(ValueError, match="this role did not make"):
+        run(azure)
+    assert (text(azure, CONF), text(azure, decide.FILE)) == (None, None)
+    done = run(azure, environment={"CUDA_DEVICE_ORDER": ""})
+    assert done.changed == [CONF] and f"{decide.PROFILE}:1" in found(done, "topology-file").found
+    run(azure, shape="none")
+    assert text(azure, decide.PROFILE) == "export NCCL_TOPO_FILE=/mine.xml\n"
+
+
 def test_a_link_a_mode_and_odd_bytes_survive(azure: Host) -> None:
     azure.machine.file("/srv/site/nccl.conf", b"# caf\xe9\nNCCL_DEBUG=WARN")
     azure.machine.link(CONF, "/srv/site/nccl.conf")
