@@ -112,9 +112,9 @@ def test_as_a_shell_reads(text: str, found: t.List[t.Tuple[int, str, str]]) -> N
         ("NCCL_TIMEOUT=1\n", True, "NCCL_TIMEOUT=1\n"),
         ("NCCL_BLOCKING_WAIT=0\nNCCL_DEBUG=NCCL_BLOCKING_WAIT=1", False,
          "TORCH_NCCL_BLOCKING_WAIT=0\nNCCL_DEBUG=NCCL_BLOCKING_WAIT=1"),
-        ("NCCL_DESYNC_DEBUG=1\nexport NCCL_DESYNC_DEBUG\n: ${NCCL_DESYNC_DEBUG} $NCCL_TIMEOUT $NCCL_BLOCKING_WAIT\n", True,
+        ("NCCL_DESYNC_DEBUG=1\nexport NCCL_DESYNC_DEBUG\n: ${NCCL_DESYNC_DEBUG} $NCCL_BLOCKING_WAIT\n", True,
          "TORCH_NCCL_DESYNC_DEBUG=1\nexport TORCH_NCCL_DESYNC_DEBUG\n"
-         ": ${TORCH_NCCL_DESYNC_DEBUG} $NCCL_TIMEOUT $NCCL_BLOCKING_WAIT\n"),
+         ": ${TORCH_NCCL_DESYNC_DEBUG} $NCCL_BLOCKING_WAIT\n"),
         ("a\x0cNCCL_DESYNC_DEBUG=1", True, "a\x0cTORCH_NCCL_DESYNC_DEBUG=1"),
     ],
 )  # fmt: skip
