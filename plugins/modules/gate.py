@@ -80,7 +80,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, now, stamp
 
 # The gate is built of what this imports.
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import install
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import install, verdict
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import main as gate
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import COLLECTION, StateError, directory_of
 
@@ -97,6 +97,11 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
+    if not 1 <= params["valid_for"] <= verdict.LONGEST:
+        module.fail_json(
+            msg=f"a verdict that is good for {params['valid_for']} s is good for nothing, or too long; gate_interval is"
+            f" a third of it, and 1 to {verdict.LONGEST // 3} s are needed. Nothing was done"
+        )
     written = []
     done = Finding("gate-installed", "ok", found=install.LINK, policy="report")
     if os.geteuid() != 0:

@@ -69,7 +69,7 @@ def prove(seen: look.Seen, directory: str) -> t.List[Finding]:
 
 def _stands(finding: Finding) -> bool:
     """Whether it is a difference that only drift_accept takes into the record, however it is acknowledged."""
-    return finding.check in ("expected-edited", "drift-packages", "environment-whole") or (
+    return finding.check in ("expected-edited", "expected-foreign", "drift-packages", "environment-whole") or (
         finding.check.startswith("drift-") and finding.state in ("fail", "unknown")
     )
 

@@ -21,6 +21,11 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import F
 
 Content = t.Dict[str, t.Any]
 
+FOREIGN = Finding(
+    "expected-foreign", "unknown", found="expected.json is of another machine",
+    expected="a proof of this one: site.yml", action="fix configuration",
+)  # fmt: skip
+
 
 def content(
     expected: t.Optional[Facts], plan: Facts, policy: Facts, observed: Facts, held: Facts, proof: Facts
@@ -33,6 +38,7 @@ def content(
         "schema": _state.EXPECTED_SCHEMA,
         "collection": _state.COLLECTION,
         "written_at": now(),
+        "machine_id": observed.get("host", {}).get("machine_id"),
         "plan": dict(plan),
         "policy": dict(policy),
         "baseline": {
@@ -44,6 +50,7 @@ def content(
     if (
         expected is not None
         and not expected.get("edited")
+        and not foreign(expected, observed)
         and same_identity(expected["baseline"], made["baseline"])
         and all(expected.get(key) == made[key] for key in ("plan", "policy", "collection"))
     ):
@@ -53,7 +60,19 @@ def content(
 
 def compared(expected: Facts, observed: Facts, held: Facts) -> t.List[Finding]:
     """The Findings of drift of a host that was proved."""
-    return drift.compare(expected, today(expected, observed, held), held)
+    found = drift.compare(expected, today(expected, observed, held), held)
+    return [FOREIGN, *found] if foreign(expected, observed) else found
+
+
+def foreign(expected: Facts, observed: Facts) -> bool:
+    """Whether the record is of another machine, as in a cloned image: not one GPU of it is here, and it says so itself.
+
+    A machine whose GPUs were all exchanged is still itself, and so is one that gets another identity at each start.
+    """
+    then, today_id = expected.get("machine_id"), observed.get("host", {}).get("machine_id")
+    proved = {gpu["uuid"] for gpu in expected["baseline"]["gpus"]}
+    here = {gpu.get("uuid") for gpu in observed.get("gpus", [])}
+    return bool(then and today_id and then != today_id and not proved & here)
 
 
 def today(expected: Facts, observed: Facts, held: Facts) -> Content:
