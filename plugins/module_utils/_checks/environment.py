@@ -48,8 +48,8 @@ def judge(report: Facts, python: str, plan: t.Optional[Facts], owned: bool = Tru
 def _no_interpreter(report: Facts, python: str, subject: Subject) -> Finding:
     said = str(report.get("problem") or report.get("stderr") or "").strip()
     found = said.splitlines()[-1] if said else f"{python} ended with no answer"
-    if report.get("ended") == "hang":
-        found = f"{python} gave no answer within its time limit"
+    if report.get("ended") in ("hang", "stuck"):
+        found = f"{python}: {_late(report)}"
     return Finding(
         "environment-python",
         "fail",
@@ -60,6 +60,12 @@ def _no_interpreter(report: Facts, python: str, subject: Subject) -> Finding:
         reason="install the environment again, or correct pytorch_python",
         evidence={"stderr": report.get("stderr", "")},
     )
+
+
+def _late(report: Facts) -> str:
+    """Why it was killed; and which process stays where not even that ended it, as on a dead server's file system."""
+    problem, late = str(report.get("problem") or ""), "no answer within its time limit"
+    return f"{late}; {problem}" if report["ended"] == "stuck" else problem or late
 
 
 def _files(report: Facts, subject: Subject) -> t.List[Finding]:
@@ -91,8 +97,8 @@ def _no_torch(report: Facts, subject: Subject) -> Finding:
     match = _MISSING_OBJECT.search(message)
     if match:
         evidence["library"] = match.group(1).rstrip(":")
-    if report.get("ended") == "hang":
-        found = "import torch did not end within its time limit"
+    if report.get("ended") in ("hang", "stuck"):
+        found = f"import torch: {_late(report)}"
     elif report.get("type"):
         found = f"{report['type']}: {message.splitlines()[0] if message else ''}"
     else:

@@ -39,7 +39,12 @@ def launch(job: t.Mapping[str, t.Any]) -> None:
     os.dup2(wire.descriptor, 1)  # the ranks write their events where we do
     first = json.dumps({**job["rank"], "alarm_s": job["alarm_s"]})
     options = ["--standalone", "--nnodes=1", f"--nproc-per-node={job['ranks']}", "--local-addr=127.0.0.1"]
-    with tempfile.TemporaryDirectory(prefix="gpufleet-") as folder:  # torchrun leaves its logs behind
+    try:
+        made = tempfile.TemporaryDirectory(prefix="gpufleet-")  # torchrun leaves its logs behind
+    except OSError as error:  # full, or not to be written
+        wire.emit("error", kind="scratch", type=type(error).__name__, message=str(error), codes={})
+        raise SystemExit(1) from error
+    with made as folder:
         tempfile.tempdir = os.environ["TMPDIR"] = folder
         try:
             run.main([*options, "--no-python", sys.executable, "-I", "-c", f"first = {first!r}\n{job['rank_code']}"])

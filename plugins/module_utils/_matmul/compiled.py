@@ -26,10 +26,18 @@ def compiled(device: Device, wire: Wire) -> None:
     if reason:
         wire.emit("compile", state="unsupported", reason=reason)
         return
-    with tempfile.TemporaryDirectory(prefix="gpufleet-") as folder:
-        # What it compiles, and what of it was kept before, is nobody else's.
+    try:
+        made = tempfile.TemporaryDirectory(prefix="gpufleet-")
+    except OSError as error:  # full, or not to be written: users' compilations end so too
+        wire.emit("compile", state="error", type=type(error).__name__, message=str(error))
+        return
+    with made as folder:
+        # What it compiles, and what of it was kept before, is nobody else's. Precompiled headers would be kept beside
+        # the cache, 150 MB of them, and take a minute; they are for many kernels.
         names = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
         os.environ.update({name: os.path.join(folder, name) for name in names}, TORCHINDUCTOR_COMPILE_THREADS="1")
+        os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
+        tempfile.tempdir = os.environ["TMPDIR"] = folder
         torch = device.torch
         values = torch.arange(_SHAPE[0] * _SHAPE[1], dtype=torch.float32, device=device.name).reshape(_SHAPE) % 61 - 30
         try:

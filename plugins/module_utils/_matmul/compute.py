@@ -35,6 +35,9 @@ def work_of(torch: t.Any, job: t.Mapping[str, t.Any], wire: Wire) -> None:
     counters = Counters(job.get("uuid", ""))
     users = counters.users()
     wire.emit("before", **counters.read(), **users, problem=counters.problem)
+    if "used_mib" not in users and job["device"] != "cpu":  # NVML does not say; with this worker's own context
+        free, total = torch.cuda.mem_get_info()
+        users["used_mib"] = (total - free) >> 20
     if not job["share"] and (users.get("pids") or users.get("used_mib", 0) > _IDLE_MIB):
         wire.emit("busy", **users)
         return
@@ -71,6 +74,11 @@ def soak(device: Device, job: t.Mapping[str, t.Any], wire: Wire) -> None:
     end = time.monotonic() + job["soak_s"]
     right: t.Dict[int, t.Dict[str, t.Any]] = {}
     for turn in itertools.count(1):
+        if time.monotonic() >= end:
+            break
+        warm_up(device, job, job["heat_s"])
+        for spec in job["agreements"] if turn % _AGREE_EVERY == 1 else ():
+            agreement(device, spec, job["exact_rounds"], wire)
         for number, spec in enumerate(job["exact"]):
             if time.monotonic() >= end:
                 break
@@ -82,11 +90,6 @@ def soak(device: Device, job: t.Mapping[str, t.Any], wire: Wire) -> None:
                 right[number] = found
             elif found["state"] != "unsupported":
                 wire.emit("exact", **found)
-        if time.monotonic() >= end:
-            break
-        warm_up(device, job, job["heat_s"])
-        for spec in job["agreements"] if turn % _AGREE_EVERY == 1 else ():
-            agreement(device, spec, job["exact_rounds"], wire)
     for found in right.values():
         wire.emit("exact", **found)
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
+import tempfile
 import typing as t
 import uuid
 
@@ -37,14 +39,19 @@ class Host:
         self.python = python
         #: What Findings call the environment.
         self.name = python
+        self._scratch: t.Dict[str, str] = {}
 
     def command(self, key: str, env: t.Mapping[str, str], code: str) -> t.Tuple[t.List[str], t.Dict[str, str], int]:
         """Arguments, environment, and the process that the worker's life is tied to, for a worker named ``key``."""
-        del key
-        return [self.python, "-I", "-c", code], {**os.environ, **env}, os.getpid()
+        given = {**os.environ, **env}
+        with contextlib.suppress(OSError):  # what needs one says so itself
+            given["TMPDIR"] = self._scratch[key] = tempfile.mkdtemp(prefix="gpufleet-")
+        return [self.python, "-I", "-c", code], given, os.getpid()
 
     def ended(self, key: str) -> None:
-        """Leave nothing behind of that worker."""
+        """Leave nothing behind of that worker, which a kill keeps from cleaning up."""
+        if key in self._scratch:
+            shutil.rmtree(self._scratch.pop(key), ignore_errors=True)
 
 
 class Image:

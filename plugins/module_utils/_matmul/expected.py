@@ -16,6 +16,10 @@ import typing as t
 #: Under this share of the measured rate a GPU is slow, whatever its siblings do. Our judgement.
 FLOOR = 0.85
 
+#: Under this share of the peak at its clock the best shape of half precision is slow for no reason of power or heat.
+#: Measured ones are 0.87 (A100) and 0.9 (H100). Our judgement.
+PEAK_FLOOR = 0.6
+
 #: Names as the driver gives them, most special first.
 ACHIEVED: t.Sequence[t.Tuple[str, t.Mapping[str, float]]] = (
     (r"GB200", {"bfloat16": 1822.0, "float8_e4m3fn": 3615.6}),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks.environment import died
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding, replace
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.pace import pace
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.results import Device, Event, product
 
@@ -29,7 +29,12 @@ def judge(devices: t.Sequence[Device]) -> t.List[Finding]:
         found += _pattern(device)
         found += _compiled(device)
         found += pace(device, siblings)
-    return found
+    places = {device.subject: device.pci_address for device in devices if device.pci_address}
+    return [_placed(item, places.get(item.subject, "")) for item in found]
+
+
+def _placed(finding: Finding, address: str) -> Finding:
+    return replace(finding, evidence={**finding.evidence, "pci_address": address}) if address else finding
 
 
 def _busy(device: Device) -> Finding:
@@ -68,9 +73,10 @@ def _run(device: Device) -> Finding:
         found = f"{error['type']}: {str(error['message']).splitlines()[0] if error['message'] else ''}"
         action = {"cuda_error": "reset GPU", "out_of_memory": "restart job"}.get(fault, "drain and inspect")
     elif device.ended in ("hang", "stuck"):
-        fault, found = "hang", f"no answer within its time limit, killed after {device.seconds:.0f} s"
+        late = device.problem or "no answer within its time limit"
+        fault, found = "hang", f"{late}, killed after {device.seconds:.0f} s"
         if device.ended == "stuck":
-            found, action = f"{found}; the process ignores SIGKILL (it sits in the kernel)", "reboot"
+            found, action = f"no answer within its time limit; {device.problem}", "reboot"
     elif device.ended == "not_started":
         fault, action, found = "not_started", "fix configuration", device.problem
     elif device.code == _SIGKILL:

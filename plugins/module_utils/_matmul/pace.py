@@ -9,8 +9,13 @@ import typing as t
 from statistics import median
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Finding
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.expected import FLOOR, achieved, peak_tflops
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.results import Device, product
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.expected import (
+    FLOOR,
+    PEAK_FLOOR,
+    achieved,
+    peak_tflops,
+)
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.results import Device, Event, product
 
 #: A device is slow that lies this much under its siblings' median, and this many of their median deviations.
 SLOW_SHARE = 0.08
@@ -144,6 +149,19 @@ def _rate(device: Device, siblings: t.Sequence[Device]) -> Finding:
                 reason=why,
                 evidence={"fault": "slow", "dtype": dtype, "usual": usual},
             )
+    shares = [_of_peak(device, event) for event in device.named("rate") if event["state"] == "ok"]
+    reached_share = max((share for share in shares if share is not None), default=1.0)
+    if reached_share < PEAK_FLOOR:
+        return Finding(
+            "matmul-rate",
+            "warn",
+            subject,
+            found=f"{reached_share:.0%} of what its tensor cores do at the clock they ran at ({found})",
+            expected=f"at least {PEAK_FLOOR:.0%} in the best shape",
+            action="drain and inspect",
+            reason=cause(device) or "the clock is not what holds it back: suspect the library",
+            evidence={"fault": "slow", "of_peak_at_clock": round(reached_share, 3)},
+        )
     return Finding("matmul-rate", "ok", subject, found=found, reason=cause(device))
 
 
@@ -200,17 +218,24 @@ def rates(device: Device) -> t.List[t.Dict[str, t.Any]]:
         if event["state"] != "ok":
             row["reason"] = event["reason"]
             continue
-        row.setdefault("rounds", []).append(round(event["tflops"], 4))
+        row.setdefault("rounds", []).append(float(f"{event['tflops']:.5g}"))
         row["tflops"] = median(row["rounds"])
         row["counters"] = event.get("counters") or {}
-        clock = row["counters"].get("sm_mhz")
-        if clock and event["dtype"] in ("float16", "bfloat16"):
-            peak = peak_tflops(device.capability, device.multiprocessors, clock)
-            if peak:
-                row["of_peak_at_clock"] = round(row["tflops"] / peak, 3)
+        share = _of_peak(device, {**event, "tflops": row["tflops"]})
+        if share is not None:
+            row["of_peak_at_clock"] = round(share, 3)
     return list(rows.values())
 
 
 def copies(device: Device) -> t.List[t.Dict[str, t.Any]]:
     """For the proof: each way with its median GB/s."""
     return [{"way": way, "gbs": round(median(rounds), 2)} for way, rounds in _gbs(device).items()]
+
+
+def _of_peak(device: Device, event: Event) -> t.Optional[float]:
+    """Share of what its tensor cores do at most at the clock it was measured at; None where one is not known."""
+    clock = (event.get("counters") or {}).get("sm_mhz")
+    if not clock or event["dtype"] not in ("float16", "bfloat16"):
+        return None
+    peak = peak_tflops(device.capability, device.multiprocessors, clock)
+    return float(event["tflops"]) / peak if peak else None

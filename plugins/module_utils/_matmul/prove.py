@@ -28,7 +28,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import (
     wire,
 )
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import device as device_module
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.results import Device
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.results import Device, sound
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.supervise import (
     RANK_BOOT,
     Outcome,
@@ -124,14 +124,14 @@ def prove(settings: Settings, source: t.Optional[Source] = None) -> t.Tuple[t.Di
             choice.kind,
             place["key"],
             place["name"],
-            outcome.ended,
-            outcome.events,
+            *sound(outcome.ended, outcome.events),
             outcome.code,
             outcome.stderr,
             outcome.problem,
             outcome.seconds,
             place.get("capability", ""),
             place.get("multiprocessors", 0),
+            place.get("pci_address", ""),
         )
         for place, outcome in zip(places, outcomes)
     ]
@@ -165,7 +165,8 @@ def _together(settings: Settings, kind: str, devices: t.Sequence[Device], proof:
         settings.where, source, import_limit=settings.import_timeout, before=before + after, after=after
     )
     outcome = supervisor.run([Worker("together", job, call="launch", env=env)])[0]
-    result = together.Result(kind, f"{len(devices)} x {devices[0].name}", outcome.ended, outcome.events, outcome.stderr)
+    name = f"{len(devices)} x {devices[0].name}"
+    result = together.Result(kind, name, *sound(outcome.ended, outcome.events), outcome.stderr, outcome.problem)
     proof["together"] = {
         name: [{key: value for key, value in event.items() if key != "event"} for event in result.named(name)]
         for name in ("allreduce", "peer", "training")
@@ -245,21 +246,31 @@ def _places(settings: Settings, kind: str, report: t.Mapping[str, t.Any]) -> t.L
             for index in range(settings.cpu_workers)
         ]
     threads = max(1, (os.cpu_count() or 1) // len(report["cuda"]["devices"]))
+    visible = [name.strip() for name in str(report["cuda"]["hidden_by"].get("CUDA_VISIBLE_DEVICES", "")).split(",")]
     return [
         {
-            "key": device["uuid"] or str(device["index"]),
+            "key": _named(device, visible),
             "name": device["name"],
             "capability": device["compute_capability"],
             "multiprocessors": device["multiprocessors"],
+            "pci_address": device["pci_address"],
             "job": {"device": "cuda:0", "uuid": device["uuid"], "threads": threads},
             "env": {
-                "CUDA_VISIBLE_DEVICES": device["uuid"] or str(device["index"]),
+                "CUDA_VISIBLE_DEVICES": _named(device, visible),
                 "OMP_NUM_THREADS": str(threads),
                 "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # the same algorithm, bit for bit, in every round
             },
         }
         for device in report["cuda"]["devices"]
     ]
+
+
+def _named(device: t.Mapping[str, t.Any], visible: t.Sequence[str]) -> str:
+    """What CUDA_VISIBLE_DEVICES calls it. Where it has no UUID, by what the user's own list has at its place: numbers
+    count all GPUs of the host, and torch's count those that the list leaves.
+    """
+    index = int(device["index"])
+    return device["uuid"] or (visible[index] if index < len(visible) and visible[0] else str(index))
 
 
 def _device(device: Device) -> t.Dict[str, t.Any]:
@@ -269,6 +280,7 @@ def _device(device: Device) -> t.Dict[str, t.Any]:
         "kind": device.kind,
         "key": device.key,
         "name": device.name,
+        **({"pci_address": device.pci_address} if device.pci_address else {}),
         "ended": device.ended,
         "seconds": round(device.seconds, 1),
         "exact": exact,

@@ -5,12 +5,62 @@
 
 from __future__ import annotations
 
+import math
 import typing as t
 from dataclasses import dataclass, field
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import Subject
 
 Event = t.Mapping[str, t.Any]
+
+
+_PRODUCT = ("dtype", "m", "n", "k", "state")
+#: What the judges read of an event, whatever it says.
+_FIELDS: t.Mapping[str, t.Sequence[str]] = {
+    "exact": _PRODUCT,
+    "rate": _PRODUCT,
+    "copy": ("way", "gbs"),
+    "agreement": ("dtype", "m", "n", "k", "rounds", "differing", "digest"),
+    "pattern": ("mib", "wrong"),
+    "compile": ("state",),
+    "libraries": ("libraries",),
+    "error": ("type", "message"),
+    "allreduce": ("bytes", "right", "busbw_gbs", "ranks"),
+    "peer": ("source", "target", "gbs", "right"),
+    "training": ("name", "state"),
+    "rank_error": ("rank", "kind", "type", "message"),
+}
+#: Beside these, by state.
+_BY_STATE = {("rate", "ok"): ("tflops",), ("compile", "error"): ("type", "message")}
+#: Numbers from 0 on: neither NaN nor infinity may pass for a rate.
+_NUMBERS = ("m", "n", "k", "tflops", "gbs", "rounds", "differing", "mib", "wrong", "bytes", "busbw_gbs", "ranks")
+
+
+def damage(event: Event) -> str:
+    """What is wrong with the form of an event, "" where nothing is."""
+    name, state = str(event["event"]), event.get("state")
+    fields = [*_FIELDS.get(name, ()), *(_BY_STATE.get((name, str(state)), ()))]
+    if state == "unsupported":
+        fields.append("reason")
+    for field_name in fields:
+        value = event.get(field_name)
+        if field_name not in event or (field_name in _NUMBERS and not _number(value)):
+            return f"event {name} with {field_name} {value!r:.40}"
+    return ""
+
+
+def _number(value: t.Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def sound(ended: str, events: t.Sequence[Event]) -> t.Tuple[str, t.List[Event]]:
+    """How a worker ended and its events, without those of another form: with one of them it did not end well."""
+    good = [event for event in events if not damage(event)]
+    if len(good) == len(events):
+        return ended, good
+    first = next(text for text in map(damage, events) if text)
+    said: Event = {"event": "error", "kind": "damaged", "type": "damaged answer", "message": first}
+    return ("error" if ended in ("done", "error") else ended), [*good, said]
 
 
 @dataclass(frozen=True)
@@ -28,6 +78,7 @@ class Device:
     seconds: float = 0.0
     capability: str = ""
     multiprocessors: int = 0
+    pci_address: str = ""
 
     @property
     def subject(self) -> Subject:

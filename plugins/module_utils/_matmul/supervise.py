@@ -30,6 +30,9 @@ _CLOSE_WAIT_S = 2.0
 _POLL_S = 0.01
 _STDERR_KEPT = 4000
 _LINE_LIMIT = 1 << 20
+#: More than any worker has to say: what prints without an end is not let fill the module's memory.
+_MOST_BYTES = 64 << 20
+_MOST_EVENTS = 100_000
 
 #: Makes the modules that ``first`` brings, then calls ``main`` (or another function) of the last.
 RANK_BOOT = """
@@ -64,6 +67,18 @@ def sources(names: t.Sequence[str]) -> Source:
     return found
 
 
+def left_behind(pid: int) -> str:
+    """What is to be said of a process that SIGKILL did not end: a driver or a file system holds it in the kernel."""
+    told = []
+    for name, what in (("stat", "state"), ("wchan", "in")):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/{name}", encoding="utf-8", errors="replace") as file:
+                text = file.read().rpartition(") ")[2].split()[:1]
+            if text and text != ["0"]:
+                told.append(f"{what} {text[0]}")
+    return f"process {pid} does not end by SIGKILL and is left behind ({', '.join(told) or 'gone from /proc'})"
+
+
 @dataclass(frozen=True)
 class Worker:
     """What to start: a device's key, its job (JSON), and variables of its own."""
@@ -80,7 +95,8 @@ class Outcome:
 
     ``ended``: ``done`` (its last event was done), ``error`` (it said what
     failed), ``crash`` (it died without a word; ``code`` is subprocess's),
-    ``hang`` (killed at its limit), ``stuck`` (not even killed), ``not_started``.
+    ``hang`` (killed at its limit, or for the ``problem``), ``stuck`` (not even
+    killed: ``problem`` says which process is left behind), ``not_started``.
     """
 
     key: str
@@ -106,6 +122,8 @@ class _Running:
         self.buffer = b""
         self.open = 2
         self.ready = False
+        self.killed = False
+        self.heard = 0
 
 
 class Supervisor:
@@ -146,7 +164,12 @@ class Supervisor:
             while self._running:
                 self._turn()
         finally:
+            for running in self._running:
+                running.process.kill()
+            end = time.monotonic() + _KILL_WAIT_S
             for running in list(self._running):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    running.process.wait(max(0.0, end - time.monotonic()))
                 self._end(running, "hang")
             self._selector.close()
         return [outcomes[worker.key] for worker in workers]
@@ -158,6 +181,7 @@ class Supervisor:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
             )
         except OSError as error:
+            self.where.ended(worker.key)
             problem = not_runnable(command[0]) if os.path.isabs(command[0]) else ""
             return Outcome(
                 worker.key, ended="not_started", problem=problem or f"{command[0]}: {error.strerror or error}"
@@ -185,7 +209,7 @@ class Supervisor:
         now = time.monotonic()
         self._release(now)
         waits = [running.deadline - now for running in self._running if running.deadline is not None]
-        if any(running.open == 0 for running in self._running):
+        if any(running.open == 0 or running.killed for running in self._running):
             waits.append(_POLL_S)  # nothing but asking tells when it has ended
         if self._go_at is not None:
             waits.append(self._go_at - now)
@@ -194,18 +218,24 @@ class Supervisor:
             self._read(running, name, key.fileobj)
         now = time.monotonic()
         for running in self._running:
-            if running.open == 0 and running.process.poll() is not None:
-                self._end(running, "")
+            late = running.deadline is not None and now >= running.deadline
+            # One that has ended leaves its descriptors to a child that stays.
+            if (running.open == 0 or late or running.killed) and running.process.poll() is not None:
+                self._end(running, "hang" if running.killed else "")
                 return  # ending can take seconds: read what the others sent meanwhile before they are judged
-            if running.deadline is not None and now >= running.deadline:
-                # One that has ended leaves its descriptors to a child that stays.
-                self._end(running, "hang" if running.process.poll() is None else "")
+            if late and running.killed:
+                self._end(running, "stuck")
                 return
+            if late:
+                # Nobody waits for it: several that sit in the kernel take no longer than one.
+                running.process.kill()
+                running.killed, running.deadline = True, now + _KILL_WAIT_S
 
     def _release(self, now: float) -> None:
         """Let the next worker go on once all that live are ready, one every ``ramp`` seconds."""
-        waiting = [running for running in self._running if running.ready]
-        if not waiting or (self._go_at is None and len(waiting) < len(self._running)):
+        alive = [running for running in self._running if not running.killed]
+        waiting = [running for running in alive if running.ready]
+        if not waiting or (self._go_at is None and len(waiting) < len(alive)):
             return
         while waiting and (self._go_at is None or now >= self._go_at):
             running = waiting.pop(0)
@@ -224,11 +254,18 @@ class Supervisor:
         if not data:
             self._selector.unregister(stream)
             running.open -= 1
-            if running.open == 0:  # it is about to end
+            if running.open == 0 and not running.killed:  # it is about to end
                 running.deadline = time.monotonic() + _CLOSE_WAIT_S
             return
         if name == "stderr":
             running.outcome.stderr = (running.outcome.stderr + data.decode("utf-8", "replace"))[-_STDERR_KEPT:]
+            return
+        running.heard += len(data)
+        if running.heard > _MOST_BYTES or len(running.outcome.events) > _MOST_EVENTS:
+            running.buffer = b""
+            if not running.killed:
+                running.outcome.problem = f"it sent more than {_MOST_BYTES >> 20} MiB or {_MOST_EVENTS} events"
+                running.deadline = 0.0
             return
         *lines, running.buffer = (running.buffer + data).split(b"\n")
         running.buffer = running.buffer[-_LINE_LIMIT:]
@@ -243,6 +280,8 @@ class Supervisor:
             running.outcome.stderr = (running.outcome.stderr + repr(line[:200]))[-_STDERR_KEPT:]
             return
         running.outcome.events.append(event)
+        if running.killed:
+            return
         if name == "imported":
             running.deadline = time.monotonic() + self.before
         elif name == "ready":
@@ -252,12 +291,9 @@ class Supervisor:
 
     def _end(self, running: _Running, ended: str) -> None:
         outcome, process = running.outcome, running.process
-        if ended:
-            process.kill()
-        try:
-            outcome.code = process.wait(_KILL_WAIT_S)
-        except subprocess.TimeoutExpired:
-            ended = "stuck"
+        outcome.code = process.poll()
+        if outcome.code is None:
+            ended, outcome.problem = "stuck", left_behind(process.pid)
         last = outcome.events[-1]["event"] if outcome.events else ""
         if ended == "stuck" or (ended and last != "done"):  # what was done is done, however long the exit takes
             outcome.ended = ended

@@ -27,6 +27,7 @@ class Result(t.NamedTuple):
     ended: str
     events: t.Sequence[Event]
     stderr: str = ""
+    problem: str = ""
 
     def named(self, name: str) -> t.List[Event]:
         """Its events of that name."""
@@ -54,6 +55,17 @@ def _run(result: Result) -> Finding:
             expected="trainings of several processes",
             reason="this build of torch cannot; nothing of what the devices do together was proved",
         )
+    scratch = [event for event in result.named("error") if event.get("kind") == "scratch"]
+    if scratch:
+        return Finding(
+            "collective-run",
+            "unknown",
+            _HOST,
+            found=f"torchrun has no folder for its files: {scratch[0]['message']}",
+            expected="a folder for temporary files that can be written",
+            action="fix configuration",
+            evidence={"fault": "scratch"},
+        )
     errors = result.named("rank_error")
     codes = {rank: code for event in result.named("error") for rank, code in event.get("codes", {}).items()}
     killed = {rank: code for rank, code in codes.items() if code < 0 and code != -_SIGTERM}
@@ -63,12 +75,12 @@ def _run(result: Result) -> Finding:
             "collective-run",
             "unknown",
             _HOST,
-            found=f"{result.name} gave no answer within the time limit",
+            found=_late(result),
             expected="all-reduce and trainings to their end; a busy machine needs a longer verify_timeout",
             evidence={"fault": "hang"},
         )
     if result.ended in ("hang", "stuck"):
-        fault, found = "hang", "the devices together gave no answer within the time limit"
+        fault, found = "hang", _late(result)
     elif killed:
         rank, code = min(killed.items())
         fault, found = "crash", f"rank {rank} was killed by signal {-code}"
@@ -87,6 +99,11 @@ def _run(result: Result) -> Finding:
         action="drain and inspect",
         evidence={"fault": fault, "ranks": [dict(event) for event in errors], "stderr": result.stderr[-2000:]},
     )
+
+
+def _late(result: Result) -> str:
+    text = f"{result.name} together gave no answer within the time limit"
+    return f"{text}; {result.problem}" if result.problem else text
 
 
 def _line(text: str) -> str:

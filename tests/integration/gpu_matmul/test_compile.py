@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,10 @@ def found(python, source, **env):
 def test_a_kernel_is_made_and_right(torch_python, with_fault, tmp_path):
     # The linker's call that torch 2.13 makes breaks on a path with a space.
     (tmp_path / "venv").symlink_to(Path(torch_python).parents[1])
-    finding = found(str(tmp_path / "venv/bin/python"), with_fault(ONLY))
+    (tmp_path / "tmp").mkdir()
+    finding = found(str(tmp_path / "venv/bin/python"), with_fault(ONLY), TMPDIR=str(tmp_path / "tmp"))
     assert (finding.state, finding.policy) == ("ok", "block"), finding
+    assert os.listdir(tmp_path / "tmp") == []
 
 
 def test_without_a_compiler_it_does_not_apply(torch_python, with_fault):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.choose import choose, dtypes
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.prove import Settings, _places
 
 H100 = {"name": "NVIDIA H100 80GB HBM3", "uuid": "GPU-1", "index": 0}
 MODULE = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Release Build"
@@ -92,6 +93,24 @@ def test_why_there_is_no_gpu(facts, says):
 def test_types_that_a_cpu_has_not_are_a_fault_of_the_wish(kind, asked, state, action, says):
     found = [(item.state, item.action, item.found or item.reason) for item in dtypes(kind, asked)]
     assert found == ([(state, action, says)] if state else [])
+
+
+@pytest.mark.parametrize(
+    "uuid, index, visible, named",
+    [
+        ("GPU-1", 1, "2,3", "GPU-1"),
+        ("MIG-1", 0, "MIG-1", "MIG-1"),
+        ("", 1, "2, 3", "3"),  # torch's 1 is the host's 3
+        ("", 1, "", "1"),
+        ("", 5, "2,3", "5"),
+    ],
+)
+def test_the_gpu_that_is_meant_and_no_other(uuid, index, visible, named):
+    device = {**H100, "uuid": uuid, "index": index, "compute_capability": "9.0", "multiprocessors": 132}
+    facts = report(devices=[{**device, "pci_address": "0000:1b:00.0"}], CUDA_VISIBLE_DEVICES=visible)
+    (place,) = _places(Settings(python="/p"), "cuda", facts)
+    assert place["key"] == place["env"]["CUDA_VISIBLE_DEVICES"] == named
+    assert place["pci_address"] == "0000:1b:00.0"
 
 
 def test_a_proof_on_the_cpu_says_so():

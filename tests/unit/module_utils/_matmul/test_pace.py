@@ -97,6 +97,28 @@ def test_the_proof_tells_the_share_of_the_peak_at_the_clock_it_ran_at():
 
 
 @pytest.mark.parametrize(
+    "tflops, sm_mhz, state",
+    [
+        (780.0, 1600, "ok"),
+        (520.0, 1600, "ok"),  # 60 % of 865
+        (518.0, 1600, "warn"),
+        (400.0, 800, "ok"),  # slow for its clock, which is another matter
+        (100.0, 0, "ok"),  # no clock is known
+    ],
+)
+def test_the_peak_at_the_clock_judges_models_without_published_rates(tflops, sm_mhz, state):
+    item = found(gpu(tflops, "NVIDIA H100 NVL", counters={"sm_mhz": sm_mhz}))["matmul-rate"]
+    assert item.state == state
+    if state == "warn":
+        assert item.found.startswith("60% of what its tensor cores do") and "suspect the library" in item.reason
+
+
+def test_a_slow_cpu_keeps_its_digits():
+    size = {"event": "rate", "dtype": "float32", "m": 512, "n": 512, "k": 512, "state": "ok", "tflops": 0.0000123456}
+    assert rates(Device("cpu", "0", "CPU", "done", [size]))[0]["rounds"] == [0.000012346]
+
+
+@pytest.mark.parametrize(
     "name, bf16",
     [
         ("NVIDIA H200", 794.5),

@@ -15,6 +15,8 @@ import time
 import pytest
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import wire
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.judge import judge
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.results import Device
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.supervise import Supervisor, Worker, sources
 
 #: A worker as ours are, that does what its job says.
@@ -65,6 +67,7 @@ def test_the_bootstrap_fits_a_pipe():
         ("os.kill(os.getpid(), signal.SIGKILL)", "crash", -signal.SIGKILL),
         ("wire.emit('error', kind='cuda_error'); os._exit(1)", "error", 1),
         ("time.sleep(1000)", "hang", -signal.SIGKILL),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", "hang", -signal.SIGKILL),
         ("signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65)); time.sleep(1000)", "hang", -signal.SIGKILL),
         ("os.close(0); os.close(1); os.close(2); wire._out.close(); time.sleep(1000)", "hang", -signal.SIGKILL),
     ],
@@ -74,6 +77,78 @@ def test_each_end_is_named_and_hits_nobody_else(does, ended, code):
     bad, good = run(does, "pass", limit=limit)
     assert (bad.ended, bad.code, good.ended, good.code) == (ended, code, "done", 0)
     assert not alive(bad.pid) and not alive(good.pid)
+
+
+def test_what_a_killed_worker_left_is_gone_with_its_folder():
+    leaves = "open(os.environ['TMPDIR'] + '/left', 'w').close(); wire.emit('at', folder=os.environ['TMPDIR'])"
+    killed, done = run(leaves + "; time.sleep(1000)", leaves, limit=1.0)
+    folders = {outcome.named("at")[0]["folder"] for outcome in (killed, done)}
+    assert (killed.ended, done.ended, len(folders)) == ("hang", "done", 2)
+    assert not any(os.path.exists(folder) for folder in folders)
+
+
+FREEZER = "/sys/fs/cgroup/freezer"
+
+
+@pytest.fixture
+def frozen():
+    """A group whose processes are frozen as the kernel freezes them: in state D, and not even SIGKILL ends them."""
+    group = os.path.join(FREEZER, f"gpufleet-{os.getpid()}")
+    try:
+        os.mkdir(group)
+    except OSError as error:
+        pytest.skip(f"needs root and the freezer of cgroup v1 at {FREEZER}: {error}")
+    state = os.path.join(group, "freezer.state")
+
+    def become(text):
+        with open(state, "w") as file:
+            file.write(text)
+
+    become("FROZEN")
+    yield os.path.join(group, "cgroup.procs")
+    become("THAWED")
+    assert wait_for(lambda: removed(group))
+
+
+def removed(group):
+    try:
+        os.rmdir(group)
+    except OSError:  # a process is still in it
+        return False
+    return True
+
+
+def test_workers_stuck_in_the_kernel_are_named_and_left_and_the_others_are_whole(frozen):
+    """Three of them, as when a driver is stuck: all are left behind in the time of one."""
+    stuck = f"open({frozen!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
+    fine = "time.sleep(1.2); wire.emit('ready'); wire.wait(); wire.emit('fact', n=1)"
+    begin = time.monotonic()
+    *bad, good = run(stuck, stuck, stuck, fine, limit=4.0)
+    assert time.monotonic() - begin < 2 + 5 + 4
+    assert (good.ended, good.named("fact")) == ("done", [{"event": "fact", "n": 1}])
+    for outcome in bad:
+        assert (outcome.ended, outcome.code) == ("stuck", None) and alive(outcome.pid)
+        assert f"process {outcome.pid} does not end by SIGKILL and is left behind (state D" in outcome.problem
+    finding = judge(
+        [Device("cuda", "GPU-a", "GPU", **device_of(bad[0])), Device("cuda", "GPU-b", "GPU", **device_of(good))]
+    )[0]
+    assert (finding.state, finding.subject.key, finding.action) == ("fail", "GPU-a", "reboot")
+    assert f"process {bad[0].pid} " in finding.found
+
+
+def device_of(outcome):
+    names = ("ended", "events", "code", "stderr", "problem", "seconds")
+    return {name: getattr(outcome, name) for name in names}
+
+
+def test_what_prints_without_an_end_is_stopped_long_before_its_limit():
+    begin = time.monotonic()
+    events = 'while True: os.write(wire.descriptor, b\'{"event": "exact"}\\n\' * 2000)'
+    noise = "while True: os.write(wire.descriptor, b'x' * 65536)"
+    for outcome in run(events, noise, limit=400):
+        assert outcome.ended == "hang" and outcome.problem.startswith("it sent more than 64 MiB")
+        assert len(outcome.events) < 110_000
+    assert time.monotonic() - begin < 60
 
 
 def test_an_interpreter_that_is_missing():
@@ -107,6 +182,8 @@ def test_a_sibling_that_hangs_does_not_keep_the_others_waiting_for_ever():
 HOST = """
 import sys
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import wire
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.judge import judge
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.results import Device
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.supervise import Supervisor, Worker, sources
 CODE = sys.argv[1]
 does = "sys.stderr.write('x'); open(%r, 'a').write(str(os.getpid()) + chr(10)); time.sleep(1000)" % sys.argv[2]

@@ -111,6 +111,13 @@ def test_a_run_without_an_end(ended, events, fault, says):
     assert (item.state, item.evidence["fault"]) == ("fail", fault) and says in item.found
 
 
+def test_a_full_disk_is_no_fault_of_a_device():
+    message = "[Errno 2] No usable temporary directory found in ['/tmp', '/var/tmp']"
+    event = {"event": "error", "kind": "scratch", "type": "FileNotFoundError", "message": message, "codes": {}}
+    item = found(event, ended="error")["collective-run"]
+    assert (item.state, item.action) == ("unknown", "fix configuration") and message in item.found
+
+
 def test_cpu_processes_that_are_slow_together_are_not_proved():
     slow = Result("cpu", "2 x CPU process", "hang", [])
     item = {finding.check: finding for finding in judge_together(slow)}["collective-run"]
