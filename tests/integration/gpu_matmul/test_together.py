@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Four ranks under the real torchrun, one of them with a fault."""
+"""Four ranks under the real torchrun, and two of which one has a fault."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.supervise
 )
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.together import Result, judge_together
 
-MINE = "int(os.environ.get('RANK', -1)) == 2"
+MINE = "os.environ.get('RANK') == '1'"
 CRASH = f"""
 def peers(group, job, wire):
     if {MINE}:
@@ -60,13 +60,13 @@ Group.same_everywhere = _changed
 
 @pytest.fixture
 def together(torch_python):
-    """What four ranks do, with ``fault`` after the code of each."""
+    """What the ranks do, with ``fault`` after the code of each."""
 
-    def run(fault="", limit=60.0):
+    def run(fault="", limit=60.0, ranks=2):
         source = list(sources([part.__name__ for part in (wire, device, collective)]))
         source[-1] = (source[-1][0], source[-1][1] + fault)
         job = {
-            "ranks": 4,
+            "ranks": ranks,
             "rank_code": RANK_BOOT,
             "rank": {"modules": source, "call": "main", **jobs.together("cpu", "quick", limit)},
         }
@@ -86,7 +86,7 @@ def ranks(python):
 
 def test_four_ranks_are_well_and_leave_nothing_behind(together, torch_python):
     before = set(Path(tempfile.gettempdir()).glob("torchelastic*"))
-    found = together()
+    found = together(ranks=4)
     assert {item.state for item in found.values()} == {"ok"}
     assert set(found) == {
         "collective-run",
@@ -100,16 +100,22 @@ def test_four_ranks_are_well_and_leave_nothing_behind(together, torch_python):
 
 
 @pytest.mark.parametrize(
-    "fault, limit, check, state, name",
+    "fault, limit, told",
     [
-        pytest.param(CRASH, 60, "collective-run", "fail", "crash", id="crash"),
+        pytest.param(CRASH, 60, {"collective-run": ("fail", "crash")}, id="crash"),
         # Of CPU processes: they may only be slow on a busy machine, which is never ok and no fault of a device.
-        pytest.param(HANG, 12, "collective-run", "unknown", "hang", id="hang"),
-        pytest.param(WRONG_SUM, 60, "allreduce", "fail", "mismatch", id="wrong-sum"),
-        pytest.param(OTHER_GRADIENT, 60, "training-ddp-bfloat16", "fail", "training", id="gradient"),
+        pytest.param(HANG, 10, {"collective-run": ("unknown", "hang")}, id="hang"),
+        pytest.param(
+            WRONG_SUM + OTHER_GRADIENT,
+            60,
+            {"allreduce": ("fail", "mismatch"), "training-ddp-bfloat16": ("fail", "training")},
+            id="wrong",
+        ),
     ],
 )
-def test_a_fault_of_one_rank_is_found(together, torch_python, fault, limit, check, state, name):
+def test_a_fault_of_one_rank_is_found(together, torch_python, fault, limit, told):
     found = together(fault, limit)
-    assert (found[check].state, found[check].evidence["fault"]) == (state, name)
+    assert {check: (found[check].state, found[check].evidence["fault"]) for check in told} == told
+    if fault == CRASH:
+        assert found["collective-run"].found == "rank 1 was killed by signal 11"
     assert not ranks(torch_python)

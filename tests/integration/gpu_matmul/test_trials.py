@@ -118,7 +118,7 @@ def main(job):
 
 
 FAULTS = ("hang", "crash", "killed", "out_of_memory", "cuda_error")
-BATCHES, EACH, HEALTHY = 25, 4, 3
+BATCHES, EACH, HEALTHY = 4, 25, 19
 
 
 def test_a_hundred_workers_of_each_fault_are_named_and_no_healthy_one(tmp_path):
@@ -130,7 +130,7 @@ def test_a_hundred_workers_of_each_fault_are_named_and_no_healthy_one(tmp_path):
         faults = [*FAULTS * EACH, *[""] * HEALTHY]
         order.shuffle(faults)
         workers = [Worker(str(key), {"fault": name}) for key, name in enumerate(faults)]
-        outcomes = Supervisor(sys.executable, source, before=1.5).run(workers)
+        outcomes = Supervisor(sys.executable, source, before=4).run(workers)
         devices = [Device("cuda", o.key, "GPU", o.ended, o.events, o.code, o.stderr, o.problem) for o in outcomes]
         named = {f.subject.key: f.evidence.get("fault") for f in judge(devices) if f.check == "matmul-run"}
         for key, expected in enumerate(faults):
