@@ -138,8 +138,8 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import (
     stamp,
 )
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import acknowledge, record
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.compared import observe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.environment import environment
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import observe
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import (
     EXPECTED,

@@ -46,7 +46,7 @@ print(json.dumps(best))
 CALLS = """
 import sys
 sys.path.insert(0, "/usr/local/lib/gpufleet/gpufleet-gate")
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import facts
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import facts, facts_health
 sys.path.insert(0, "/usr/local/lib/gpufleet")
 import pynvml
 if len(sys.argv) > 1:
@@ -54,8 +54,8 @@ if len(sys.argv) > 1:
     facts.system(pynvml)
     count = pynvml.nvmlDeviceGetCount()
     for index in range(count):
-        facts.gpu(pynvml, index)
-    facts.p2p(pynvml, count)
+        facts.gpu(pynvml, index, facts_health.PARTS)
+    facts_health.p2p(pynvml, count)
 """
 PYTHON = "/usr/bin/python3"
 GATE = "/usr/local/bin/gpufleet-gate"

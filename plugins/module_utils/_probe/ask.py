@@ -27,20 +27,32 @@ SMI = (
     "/run/nvidia/driver/usr/bin/nvidia-smi",
 )
 
+class More(t.NamedTuple):
+    """What only health needs, beside what is compared: facts_health.py and smi_health.py."""
+
+    parts: t.Sequence[facts.Part]
+    p2p: t.Callable[[types.ModuleType, int], t.Any]
+    parse: t.Callable[[str], Answer]
+    add_compute_capability: t.Callable[[t.Sequence[t.Dict[str, t.Any]], str], None]
+
+
 NOT_REACHED = child.Trouble("timeout", "not reached within the time limit")
 
 #: States of NVML by its error codes (nvml.h); every other code is "error".
 _STATES = {9: "no_driver", 12: "no_library", 18: "mismatch", 10: "timeout"}
 
 
-def ask(runner: Runner, library: str) -> Answer:
-    """The ``nvml`` and ``gpus`` parts of an Observation. One probe at a time on a host (child.Lock)."""
+def ask(runner: Runner, library: str, more: t.Optional[More] = None) -> Answer:
+    """The ``nvml`` and ``gpus`` parts of an Observation, of what is compared without ``more``.
+
+    One probe at a time on a host (child.Lock).
+    """
     path = next((path for path in PYNVML if runner.exists(path)), None)
     try:
         with child.Lock(child.folder(runner)) as lock:
             if path is not None or importlib.util.find_spec("pynvml") is not None:
-                return from_stream(child.stream(_job(runner.path(path) if path else None, library), lock))
-            return _from_smi(runner, library, lock)
+                return from_stream(child.stream(_job(runner.path(path) if path else None, library, more), lock))
+            return _from_smi(runner, library, lock, more)
     except child.Stuck as error:
         return answer("timeout", error=str(error))
 
@@ -72,7 +84,7 @@ def from_stream(sent: child.Stream) -> Answer:
     }
 
 
-def _from_smi(runner: Runner, library: str, lock: child.Lock) -> Answer:
+def _from_smi(runner: Runner, library: str, lock: child.Lock, more: t.Optional[More]) -> Answer:
     from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import smi
 
     program = next((path for path in SMI if runner.which(path)), None)
@@ -86,18 +98,20 @@ def _from_smi(runner: Runner, library: str, lock: child.Lock) -> Answer:
         return answer("timeout", source="nvidia-smi", error=problem)
     text = output.decode("utf-8", "replace")
     try:
-        found = smi.parse(text)
+        found = smi.parse(text) if more is None else more.parse(text)
     except smi.Unreadable as error:
         state = "mismatch" if "version mismatch" in text else "error"
         return answer(state, source="nvidia-smi", error=f"{problem or program}: {error}")
+    if more is None:
+        return found
     # The one fact that the XML does not have; drivers before R510 do not know the question.
     query = [runner.path(program), "--query-gpu=uuid,compute_cap", "--format=csv,noheader"]
     _problem, output = child.capture(query, env, lock, SMI_LIMIT)
-    smi.add_compute_capability(found["gpus"], (output or b"").decode("utf-8", "replace"))
+    more.add_compute_capability(found["gpus"], (output or b"").decode("utf-8", "replace"))
     return found
 
 
-def _job(path: t.Optional[str], library: str) -> child.Job:
+def _job(path: t.Optional[str], library: str, more: t.Optional[More]) -> child.Job:
     def job(emit: child.Emit, skip: t.Set[int]) -> None:
         nvml = load(path, library)
         try:
@@ -110,11 +124,11 @@ def _job(path: t.Optional[str], library: str) -> child.Job:
         for index in range(count):
             if index not in skip:
                 emit({"at": index})
-                emit({"gpu": facts.gpu(nvml, index)})
+                emit({"gpu": facts.gpu(nvml, index, more.parts if more else ())})
         # One more item, between the GPUs; not where one of them was in trouble, which would cost its time again.
-        if count > 1 and not skip:
+        if more and count > 1 and not skip:
             emit({"at": count})
-            emit({"p2p_read": facts.p2p(nvml, count)})
+            emit({"p2p_read": more.p2p(nvml, count)})
 
     return job
 

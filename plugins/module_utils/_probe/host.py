@@ -10,7 +10,6 @@ import re
 import sys
 import typing as t
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import mok
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
 SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
@@ -51,7 +50,6 @@ def probe(runner: Runner) -> t.Dict[str, t.Any]:
         "compiler": parse_compiler(runner.read("/proc/version") or ""),
         "virtualization": detect_virtualization(runner, kernel, dxg),
         "secure_boot": _secure_boot(runner),
-        "mok": mok.probe(runner),
         "dxg": dxg,
     }
 
@@ -153,6 +151,5 @@ UNKNOWN: t.Dict[str, t.Any] = {
     "compiler": None,
     "virtualization": "unknown",
     "secure_boot": "unknown",
-    "mok": None,
     "dxg": False,
 }

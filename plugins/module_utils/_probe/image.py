@@ -14,7 +14,8 @@ import typing as t
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import kernels
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import host, nvml, owner, visibility
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import SCHEMA, part
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.compared import part
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.observe import SCHEMA
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
 

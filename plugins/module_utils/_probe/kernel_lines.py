@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.address import normalise_address
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.patterns import lazy
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.pci import normalise_address
 
 Event = t.Dict[str, t.Any]
 

@@ -13,6 +13,9 @@ import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
+if t.TYPE_CHECKING:
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import ask
+
 Answer = t.Dict[str, t.Any]
 
 
@@ -25,14 +28,19 @@ def answer(state: str, *, source: str = "none", error: str = "") -> Answer:
 UNKNOWN = answer("error", error="not read")
 
 
-def probe(runner: Runner, host: t.Mapping[str, t.Any], driver: t.Mapping[str, t.Any]) -> Answer:
-    """What NVML says, or why it says nothing."""
+def probe(
+    runner: Runner,
+    host: t.Mapping[str, t.Any],
+    driver: t.Mapping[str, t.Any],
+    more: t.Optional[t.Callable[[], ask.More]] = None,
+) -> Answer:
+    """What NVML says, or why it says nothing. ``more``: gives what is asked beside what is compared."""
     library = next((entry["path"] for entry in driver["libraries"] if entry["name"] == "libnvidia-ml.so.1"), None)
     if library is None:
         return answer("no_library", error="libnvidia-ml.so.1 is nowhere on the loader's path")
     if not driver["version"] and not host["dxg"]:
         return answer("no_driver", error="the kernel module nvidia is not loaded")
     # Half of the probe's code, of which a host without a driver needs nothing.
-    from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import ask
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import ask as asking
 
-    return ask.ask(runner, runner.path(library))
+    return asking.ask(runner, runner.path(library), more() if more else None)

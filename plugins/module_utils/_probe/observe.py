@@ -8,21 +8,23 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import host, nvml, owner, pci, visibility
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import host, mok, nvml, owner, pci, visibility
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.compared import part
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
-SCHEMA = 1
+if t.TYPE_CHECKING:
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import ask
 
-_T = t.TypeVar("_T")
+SCHEMA = 1
 
 
 def observe(runner: Runner) -> t.Dict[str, t.Any]:
     """The Observation of this host. Does not raise for what the host lacks or refuses."""
     errors: t.Dict[str, str] = {}
-    machine = part(errors, "host", lambda: host.probe(runner), host.UNKNOWN)
+    machine = part(errors, "host", lambda: _machine(runner), {**host.UNKNOWN, "mok": None})
     devices: t.List[t.Dict[str, t.Any]] = part(errors, "pci", lambda: pci.probe(runner), [])
     driver = part(errors, "driver", lambda: owner.probe(runner, machine), owner.UNKNOWN)
-    answer = part(errors, "nvml", lambda: nvml.probe(runner, machine, driver), nvml.UNKNOWN)
+    answer = part(errors, "nvml", lambda: nvml.probe(runner, machine, driver, _more), nvml.UNKNOWN)
     # Last: NVML's start makes device nodes that are not there yet.
     seen = part(errors, "visibility", lambda: visibility.probe(runner, machine, devices), visibility.UNKNOWN)
     return {
@@ -38,11 +40,12 @@ def observe(runner: Runner) -> t.Dict[str, t.Any]:
     }
 
 
-def part(errors: t.Dict[str, str], name: str, look: t.Callable[[], _T], unknown: _T) -> _T:
-    """What a look gives; where it fails, ``unknown``, and why in ``errors`` under its name."""
-    try:
-        return look()
-    except Exception as error:  # pylint: disable=broad-except
-        # Whatever breaks in one part must not hide the others, and is never taken for "nothing there".
-        errors[name] = f"{type(error).__name__}: {error}"
-        return unknown
+def _machine(runner: Runner) -> t.Dict[str, t.Any]:
+    return {**host.probe(runner), "mok": mok.probe(runner)}
+
+
+def _more() -> ask.More:
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import ask as asking
+    from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import facts_health, smi_health
+
+    return asking.More(facts_health.PARTS, facts_health.p2p, smi_health.parse, smi_health.add_compute_capability)

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import re
 import typing as t
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.address import normalise_address
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 
 DEVICES = "/sys/bus/pci/devices"
@@ -24,20 +24,6 @@ OTHERWISE_CLASSED = {
     "1d0f": frozenset(("7064", "7065", "7066", "7067", "7164", "7264", "7364")),  # AWS Inferentia, Trainium
     "1ae0": frozenset(("0027", "005e", "0056", "0062", "0063", "006f")),  # Google TPU
 }
-
-_ADDRESS = re.compile(r"^(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})\.([0-7])$")
-
-
-def normalise_address(text: str) -> str:
-    """A PCI address as sysfs writes it, of any way to write it (``00000000:1B:00.0``, ``1b:00.0``).
-
-    What is no address comes back in lower case, so that it can still be named.
-    """
-    match = _ADDRESS.match(text.strip())
-    if match is None:
-        return text.strip().lower()
-    domain, bus, slot, function = match.groups()
-    return f"{int(domain or '0', 16):04x}:{int(bus, 16):02x}:{int(slot, 16):02x}.{function}"
 
 
 def role_of(vendor: str, device: str, klass: str) -> t.Optional[str]:

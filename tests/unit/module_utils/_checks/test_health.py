@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.gpufleet.pytorch.plugins.module_utils import _finding
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks import gpu, registry
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._checks.of_host import HostCheck
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import smi
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import smi_health
 
 NA = "not_supported"
 GONE = object()
@@ -472,7 +472,7 @@ def test_a_healthy_capture(name: str) -> None:
     path = SAMPLES / "nvidia-smi-xml" / name
     if not path.exists():
         pytest.skip(f"{path} is not there (GPUFLEET_SAMPLES names the folder)")
-    seen = smi.parse(path.read_text(encoding="utf-8"))
+    seen = smi_health.parse(path.read_text(encoding="utf-8"))
     observed = {"host": {"virtualization": "none"}, "pci": [], "driver": {}, **seen}
     assert {one.check for one in registry.judge(observed) if one.state not in ("ok", "not_applicable")} == set()
 
@@ -481,6 +481,6 @@ def test_a_capture_with_errors() -> None:
     path = SAMPLES / "nvidia-smi-xml" / "mock-gb200-ecc-injected.xml"
     if not path.exists():
         pytest.skip(f"{path} is not there (GPUFLEET_SAMPLES names the folder)")
-    seen = smi.parse(path.read_text(encoding="utf-8"))
+    seen = smi_health.parse(path.read_text(encoding="utf-8"))
     found = states({"host": {"virtualization": "none"}, "pci": [], "driver": {}, **seen})
     assert (found["ecc-uncorrected"], found["row-remap-failure"]) == ("fail", "fail")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import smi
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import smi, smi_health
 
 #: Captures of real machines, whose ids their publishers scrubbed (https://github.com/NVIDIA/k8s-test-infra,
 #: commit 3b2b865, tests/e2e/go/assertions/nvidiasmi/testdata/hardware). They are not part of this project.
@@ -22,7 +22,7 @@ def capture(name: str) -> t.Dict[str, t.Any]:
     path = SAMPLES / "nvidia-smi-xml" / name
     if not path.exists():
         pytest.skip(f"{path} is not there (GPUFLEET_SAMPLES names the folder)")
-    return smi.parse(path.read_text(encoding="utf-8"))
+    return smi_health.parse(path.read_text(encoding="utf-8"))
 
 
 def document(gpu: str, count: int = 1) -> str:
@@ -35,7 +35,7 @@ def document(gpu: str, count: int = 1) -> str:
 
 
 def one(gpu: str) -> t.Dict[str, t.Any]:
-    return t.cast("t.Dict[str, t.Any]", smi.parse(document(gpu))["gpus"][0])
+    return t.cast("t.Dict[str, t.Any]", smi_health.parse(document(gpu))["gpus"][0])
 
 
 def at(tree: t.Any, path: str) -> t.Any:
@@ -149,17 +149,17 @@ def test_an_element_that_is_not_there_is_absent(path: str) -> None:
 )
 def test_what_is_no_capture_says_so(text: str, says: str) -> None:
     with pytest.raises(smi.Unreadable, match=says):
-        smi.parse(text)
+        smi_health.parse(text)
 
 
 @pytest.mark.parametrize("count", [0, 1, 16])
 def test_any_number_of_gpus(count: int) -> None:
-    assert [gpu["index"] for gpu in smi.parse(document("", count))["gpus"]] == list(range(count))
+    assert [gpu["index"] for gpu in smi_health.parse(document("", count))["gpus"]] == list(range(count))
 
 
 def test_warnings_around_the_document_do_no_harm() -> None:
     text = "WARNING: infoROM is corrupted at gpu 0000:1B:00.0\n" + document("") + "\nWARNING: again\n"
-    assert len(smi.parse(text)["gpus"]) == 1
+    assert len(smi_health.parse(text)["gpus"]) == 1
 
 
 @pytest.mark.parametrize(
