@@ -29,6 +29,7 @@ PACKAGES: t.Dict[str, t.Tuple[str, ...]] = {
     "git": ("git",),
     "ip": ("iproute2",),
     "openssl": ("openssl",),
+    "gpg": ("gnupg",),
     "ipmitool": ("ipmitool",),
     "ipmi_sim": ("openipmi",),
 }

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import tarfile
 import typing as t
 from pathlib import Path
 
@@ -14,12 +15,17 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._environment.wanted import default_store
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.closure import PLACE
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import BUNDLE, LIST
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.closure import PLACE, WHOLE, source
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._bundle import gather, kinds, manifest
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._compat import lock
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._fleet import targets
 
 Vars = t.Mapping[str, t.Any]
+#: Modules that are called here and have an action plugin.
+ACTIONS = ("ansible.builtin.copy", "ansible.builtin.unarchive")
+#: Where check mode puts an index; gone with the next start, if nothing else removes it.
+PREDICTED = "/run/gpufleet-packages"
 
 
 class ActionModule(ActionBase):
@@ -51,48 +57,74 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(str(problem)) from problem
 
     def _place(self, folder: Path, facts: Vars) -> dict[str, t.Any]:
-        """Bring the packages for one host there; how apt is to be called for it to see them and nothing else."""
+        """Bring the packages for one host there; the variable by which modules see them and nothing else.
+
+        In check mode it is apt's index alone, in a folder that the role removes again.
+        """
         seen, plan = facts["gpufleet_observed"], facts["gpufleet_plan"]
         try:
             name = kinds.archive(manifest.read(folder)["files"], seen)
         except manifest.BundleProblem as problem:
             raise AnsibleActionFail(str(problem)) from problem
-        if not name and kinds.changes(plan):
+        wanted = [f"to {plan['driver']['action']} a driver"] if kinds.changes(plan) else []
+        wanted += [f"to have {item['part'].replace('_', ' ')}" for item in kinds.parts(facts)]
+        if not name and wanted:
             raise AnsibleActionFail(
-                f"the bundle {folder} has no packages for {kinds.kind(seen)}, and the plan is to"
-                f" {plan['driver']['action']} a driver: gather it with a host of this system in the inventory"
+                f"the bundle {folder} has no packages for {kinds.kind(seen)}, and this host is {' and '.join(wanted)}:"
+                " gather it with a host of this system, which has the same wishes, in the inventory"
             )
         if not name:
-            return {"changed": False, "environment": {}}
-        place = f"{PLACE}/{Path(name).stem.rpartition('-')[2]}"
-        changed = False
+            return {"changed": False, "environment": {}, "predicted": ""}
+        digest = Path(name).stem.rpartition("-")[2]
+        place = f"{PLACE}/{digest}"
+        there = self._call(
+            "ansible.builtin.stat", {"path": f"{place}/{WHOLE}", "get_checksum": False, "get_mime": False}, facts
+        )
+        if there.get("failed"):
+            return there
+        if not there["stat"]["exists"]:
+            archive = folder / name
+            return (
+                self._predict(archive, digest, facts) if self._task.check_mode else self._unpack(archive, place, facts)
+            )
+        return {"changed": False, "environment": {BUNDLE: place}, "predicted": ""}
+
+    def _unpack(self, archive: Path, place: str, facts: Vars) -> dict[str, t.Any]:
         for module, args in (
             ("ansible.builtin.file", {"path": f"{place}/lists", "state": "directory", "mode": "0755"}),
-            (
-                "ansible.builtin.unarchive",
-                {"src": str(folder / name), "dest": place, "creates": f"{place}/apt.conf"},
-            ),
+            ("ansible.builtin.unarchive", {"src": str(archive), "dest": place}),
         ):
             result = self._call(module, args, facts)
             if result.get("failed"):
                 return result
-            changed = changed or bool(result.get("changed"))
-            if changed and self._play_context.check_mode:
-                raise AnsibleActionFail(
-                    f"check mode unpacks nothing, so what apt would do with {folder / name} cannot be predicted"
-                    " before the first run"
-                )
-        return {"changed": changed, "environment": {"APT_CONFIG": f"{place}/apt.conf"}}
+        return {"changed": True, "environment": {BUNDLE: place}, "predicted": ""}
+
+    def _predict(self, archive: Path, digest: str, facts: Vars) -> dict[str, t.Any]:
+        with tarfile.open(archive) as tar:
+            index = tar.extractfile("Packages") if "Packages" in tar.getnames() else None
+            text = index.read().decode("utf-8") if index else ""
+        if not text:
+            raise AnsibleActionFail(
+                f"check mode unpacks nothing, and dnf reads packages themselves: what it would do with {archive} cannot"
+                " be predicted before the first run"
+            )
+        place = f"{PREDICTED}-{digest}"
+        for module, args in (
+            ("ansible.builtin.file", {"path": f"{place}/lists", "state": "directory", "mode": "0755"}),
+            ("ansible.builtin.copy", {"content": text, "dest": f"{place}/Packages", "mode": "0644"}),
+            ("ansible.builtin.copy", {"content": source(place), "dest": f"{place}/{LIST}", "mode": "0644"}),
+        ):
+            result = self._call(module, args, facts)
+            if result.get("failed"):
+                return result
+        return {"changed": True, "environment": {BUNDLE: place}, "predicted": place}
 
     def _call(self, name: str, args: dict[str, t.Any], facts: Vars) -> dict[str, t.Any]:
-        """Run another module on the host, through its action plugin where it has one."""
-        if name == "ansible.builtin.file":
-            done: dict[str, t.Any] = self._execute_module(module_name=name, module_args=args, task_vars=dict(facts))
-            return done
+        """Run another module on the host, through its action plugin where it has one; in check mode too."""
         task = self._task.copy()
-        task.args = args
+        task.action, task.args, task.check_mode = name, args, False
         action = self._shared_loader_obj.action_loader.get(
-            name,
+            name if name in ACTIONS else "ansible.legacy.normal",
             task=task,
             connection=self._connection,
             play_context=self._play_context,

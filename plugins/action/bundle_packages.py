@@ -22,7 +22,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         facts = task_vars or {}
         hosts = {
-            name: {"observed": known["gpufleet_observed"], "plan": known["gpufleet_plan"]}
+            name: {"observed": known["gpufleet_observed"], "plan": known["gpufleet_plan"], "parts": kinds.parts(known)}
             for name in facts["ansible_play_hosts"]
             if (known := facts["hostvars"][name]).get("gpufleet_plan")
         }
@@ -33,5 +33,6 @@ class ActionModule(ActionBase):
         name = facts["inventory_hostname"]
         if chosen.get(kinds.kind(hosts[name]["observed"])) != name:
             return {"changed": False, "archive": "", "name": "", "packages": []}
-        result: dict[str, t.Any] = self._execute_module(module_args=self._task.args, task_vars=task_vars)
+        args = {**self._task.args, "parts": hosts[name]["parts"]}
+        result: dict[str, t.Any] = self._execute_module(module_args=args, task_vars=task_vars)
         return result

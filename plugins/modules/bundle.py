@@ -19,7 +19,7 @@ options:
     description:
       - V(begun) makes the folder, or opens one that this module made. Any other folder with something in it is refused.
       - V(placed) unpacks its packages for this host under C(/var/lib/gpufleet/packages); RV(environment) is what makes
-        apt use them.
+        the modules use them and nothing else.
       - V(gathered) brings every wheel of its C(fleet.lock) and ends with C(bundle.json).
     type: str
     choices: [begun, gathered, placed]
@@ -38,7 +38,9 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: Gathers nothing and unpacks nothing.
+    details:
+      - Gathers nothing and unpacks nothing. For the modules that install packages through apt, the index of what would
+        be unpacked lies in RV(predicted). dnf reads the packages themselves, so that it fails before they are there.
   diff_mode:
     support: none
 author:
@@ -58,7 +60,11 @@ environment:
   description: Variables for the tasks that install packages; empty where the bundle has none for this host.
   type: dict
   returned: with O(state=placed)
-  sample: {APT_CONFIG: /var/lib/gpufleet/packages/0123456789abcdef/apt.conf}
+  sample: {GPUFLEET_PACKAGES: /var/lib/gpufleet/packages/0123456789abcdef}
+predicted:
+  description: Folder on the host that check mode made, and that is to be removed after it; empty where there is none.
+  type: str
+  returned: with O(state=placed)
 files:
   description: What the bundle holds, by path.
   type: list

@@ -238,7 +238,7 @@ def _converge(module: AnsibleModule, scratch: str) -> t.Tuple[driver.Outcome, bo
         installed=seen["library_version"],
         image=image,
         proceed_when_busy=given["when_busy"] == "proceed",
-        repository=_repository(given, part) if action in driver.CHANGES else None,
+        repository=_repository(given, part) if action in driver.CHANGES and not manager.bundle else None,
     )
     # Of an image only what runs in it counts: its processes beside those of the machine that builds it, and no jobs.
     users = busy.of_image if image else lambda: busy.users() + busy.jobs(runner, host["hostname"])

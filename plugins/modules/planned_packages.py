@@ -153,25 +153,17 @@ def main() -> None:
 
 
 def _converge(given: t.Mapping[str, t.Any], scratch: str) -> Outcome:
-    part, plan = given["part"], given["plan"]
-    names = [str(name) for name in (plan.get(part) or {}).get("packages") or []]
-    if not names and part not in ("compiler", "container_toolkit"):
-        raise PackageFailure(f"the plan names no packages of {part} for this system")
+    part = given["part"]
     if os.geteuid() != 0:
         raise PackageFailure(f"packages of {part} need root, and this is user {os.geteuid()}: set become")
     runner = Runner()
     limits = (given["lock_timeout"], given["timeout"])
     manager = system.manager(runner, host_probe.probe(runner)["os"], limits, scratch)
-    held = part != "compiler"
-    if part == "compiler":
-        names = given["names"] or list(library.COMPILER[manager.name])
-    elif part == "container_toolkit":
-        held = bool(given["version"])
-        names = [f"{name}={given['version']}-*" if held else name for name in library.CONTAINER_TOOLKIT]
-    names = [manager.spec(name) for name in names]
+    names, held = library.wanted(part, given["plan"], given["names"], given["version"], manager)
     place = None
-    if part != "compiler" and library.missing(names, manager.installed(), held):
-        place = repository.of_plan(plan.get("repository") or {}, given["repository"])
+    beside = part == library.COMPILER_PART or manager.bundle
+    if not beside and library.missing(names, manager.installed(), held):
+        place = repository.of_plan(given["plan"].get("repository") or {}, given["repository"])
     return library.present(part.replace("_", "-"), names, place, manager, _fetch, held)
 
 

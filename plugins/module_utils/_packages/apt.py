@@ -26,6 +26,8 @@ QUIET = {
     "NEEDRESTART_SUSPEND": "1",
     "APT_LISTCHANGES_FRONTEND": "none",
 }
+#: The variable that names a folder of a bundle's packages, which are then all that is to be had.
+BUNDLE = "GPUFLEET_PACKAGES"
 #: The origin that NVIDIA's repositories give in their Release, also those that lie on the host.
 VENDOR = "NVIDIA"
 _KEEP_CONFFILES = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
@@ -41,6 +43,8 @@ _BROKEN = {
 }
 
 KEYRINGS = "/etc/apt/keyrings"
+#: In a folder that a bundle's packages were unpacked into: itself, as the only source that apt is to see.
+LIST = "bundle.list"
 #: Under the settings of apt.
 PIN = "preferences.d/gpufleet-driver"
 #: Packages that can carry the driver's version. An exact version in the pin leaves all others alone.
@@ -168,11 +172,15 @@ class Apt:
         self.runner = Runner(runner.root, {**runner.env, **QUIET})
         self.lock_limit, self.limit, self.scratch = lock_limit, limit, scratch
         self.etc = f"{scratch}/etc" if scratch else "/etc/apt"
+        self.bundle = runner.env.get(BUNDLE, "")
         #: NVIDIA's repositories that a user named and that stay beside ours.
         self.doubled: t.List[str] = []
 
     def options(self) -> t.List[str]:
         found = ["-o", f"DPkg::Lock::Timeout={self.lock_limit}", "-o", "Acquire::Retries=3"]
+        if self.bundle:
+            found += ["-o", f"Dir::Etc::sourcelist={self.bundle}/{LIST}", "-o", "Dir::Etc::sourceparts=/dev/null"]
+            found += ["-o", f"Dir::State::lists={self.bundle}/lists"]
         if self.scratch:
             settings = {
                 "Dir::Etc": self.etc,
@@ -241,7 +249,7 @@ class Apt:
         if not wanted:
             return {}
         said = self.runner.run(["apt-cache", *self.options(), "madison", *wanted], limit=60).out
-        if vendor is None:
+        if vendor is None or self.bundle:  # which holds what was chosen, and says no origin
             return parse_madison(said)
         origins = parse_origins(self.runner.run(["apt-cache", *self.options(), "policy"], limit=60).out)
         place = mirror.rstrip("/")

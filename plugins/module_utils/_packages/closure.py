@@ -1,16 +1,17 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a change of packages needs, from an empty system on, as one archive that is a repository of apt.
+"""What a change of packages needs, from an empty system on, as one archive that a host installs from alone.
 
-    Packages           the index, written here: what dpkg-deb says of each file, with its size and SHA-256
-    NAME_VERSION.deb   every package of the closure
-    bundle.list        the repository, as a source of apt
-    apt.conf           lets apt see this source and no other, where APT_CONFIG names it; the host's own stay as they are
+    FILES              every package of the closure
+    Packages           of Debian's: the index, written here: what dpkg-deb says of each file, with its size and SHA-256
+    bundle.list        of Debian's: the repository, as a source of apt
+    whole              empty and last: what is unpacked as far as here is all there
 
-The closure is apt's own: it solves the change for a host on which nothing is installed, so that any host of the system
-finds in it what it lacks. apt holds what it downloads against its signed indexes; the archive is held against the
-bundle's manifest.
+The closure is apt's or dnf's own: it solves the change for a host on which nothing is installed, so that any host of
+the system finds in it what it lacks. What is downloaded is held against the signatures of its repositories, NVIDIA's by
+the fingerprint of its key; the archive is held against the manifest. dnf reads the packages themselves, so that
+theirs is without an index.
 """
 
 from __future__ import annotations
@@ -21,23 +22,15 @@ import re
 import tarfile
 import typing as t
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import Apt, Change, PackageFailure
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import LIST, Apt, PackageFailure
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Result
 
 #: Where the archive is unpacked on a host: a folder for each, by its digest.
 PLACE = "/var/lib/gpufleet/packages"
+#: Says that a folder holds all of its archive.
+WHOLE = "whole"
 #: Fields that say where a file lies, and are ours.
 _OWN = re.compile(r"^(Filename|Size|MD5sum|SHA1|SHA256|SHA512):.*\n", re.MULTILINE)
-
-
-class Recording(Apt):
-    """apt on a scratch copy that remembers what it was asked to install."""
-
-    asked: t.Sequence[str] = ()
-
-    def simulate(self, names: t.Sequence[str]) -> Change:
-        self.asked = [name for name in names if not name.endswith("-")]
-        return super().simulate(names)
 
 
 def download(apt: Apt, names: t.Sequence[str], folder: str) -> t.List[str]:
@@ -80,34 +73,43 @@ def index(paths: t.Iterable[str], control: t.Callable[[str], Result]) -> str:
         told = control(path)
         if told.problem:
             raise PackageFailure(f"{path} cannot be read by dpkg-deb: {told.problem}")
-        digest = hashlib.sha256()
-        with open(path, "rb") as stream:
-            for piece in iter(lambda: stream.read(1 << 20), b""):
-                digest.update(piece)
-        text += stanza(told.out, os.path.basename(path), os.path.getsize(path), digest.hexdigest())
+        text += stanza(told.out, os.path.basename(path), os.path.getsize(path), _sha256(path))
     return text
 
 
-def pack(paths: t.Sequence[str], text: str, folder: str) -> t.Tuple[str, str]:
-    """Write the archive into the folder; its path, and the digest that names its place on hosts."""
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    place = f"{PLACE}/{digest}"
-    made = {
-        "Packages": text,
-        "bundle.list": f"deb [trusted=yes] file:{place} ./\n",
-        "apt.conf": f'Dir::Etc::sourcelist "{place}/bundle.list";\nDir::Etc::sourceparts "/dev/null";\n'
-        f'Dir::State::lists "{place}/lists";\n',
-    }
+def source(place: str) -> str:
+    """The archive that is unpacked at ``place``, as a source of apt."""
+    return f"deb [trusted=yes] file:{place} ./\n"
+
+
+def pack(paths: t.Sequence[str], folder: str, text: str = "") -> t.Tuple[str, str]:
+    """Write the archive, with its index ``text``, into the folder; its path, and the digest that names its place."""
+    told = text or "".join(f"{_sha256(path)} {os.path.basename(path)}\n" for path in paths)
+    digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+    made = {"Packages": text, LIST: source(f"{PLACE}/{digest}")} if text else {}
     archive = os.path.join(folder, f"{digest}.tar")
     with tarfile.open(archive, "w") as tar:
         for name, content in made.items():
-            path = os.path.join(folder, name)
-            with open(path, "w", encoding="utf-8") as stream:
-                stream.write(content)
-            tar.add(path, name, filter=_plain)
+            _add(tar, folder, name, content)
         for path in paths:
             tar.add(path, os.path.basename(path), filter=_plain)
+        _add(tar, folder, WHOLE, "")
     return archive, digest
+
+
+def _add(tar: tarfile.TarFile, folder: str, name: str, content: str) -> None:
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write(content)
+    tar.add(path, name, filter=_plain)
+
+
+def _sha256(path: str) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for piece in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _plain(item: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -19,6 +19,7 @@ import typing as t
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import dnf_files, dnf_worker, openpgp
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages.apt import (
+    BUNDLE,
     Change,
     Package,
     PackageFailure,
@@ -83,6 +84,7 @@ class Dnf:
         self.etc = f"{scratch}/etc" if scratch else "/etc"
         self.locks = f"{self.etc}/versionlock.list" if scratch else LOCKS
         self.arch = os.uname().machine
+        self.bundle = runner.env.get(BUNDLE, "")
         #: The stream that was enabled before, None where nobody looked yet.
         self.before: t.Optional[str] = None
         self._offered: t.Optional[Versions] = None
@@ -175,6 +177,10 @@ class Dnf:
         """What ``purge`` would do."""
         self.stream = f"{MODULE}:"
         return self.simulate([f"{name}-" for name in names])
+
+    def download(self, names: t.Sequence[str]) -> t.List[str]:
+        """Packages and all that they need on a system without any, held against their signatures; the files' paths."""
+        return t.cast(t.List[str], self._ask("download", names=list(names))["paths"])
 
     # The change.
 
@@ -328,7 +334,7 @@ class Dnf:
         return result
 
     def _job(self, call: str, **job: t.Any) -> t.Dict[str, t.Any]:
-        usual = {"scratch": self.scratch, "stream": self.stream, "fresh": False, "all": False}
+        usual = {"scratch": self.scratch, "stream": self.stream, "fresh": False, "all": False, "bundle": self.bundle}
         return {**usual, **job, "call": call}
 
     def _ask(self, call: str, **job: t.Any) -> t.Dict[str, t.Any]:

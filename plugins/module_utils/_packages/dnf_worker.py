@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import importlib
 import json
 import logging
@@ -28,7 +29,10 @@ class Unavailable(Exception):
 
 
 def main(argument: str) -> None:
-    """Do the job ``call``: ``available``, ``resolve``, ``change``. An error is an answer too: ``error``, ``locked``."""
+    """Do the job ``call``: ``available``, ``resolve``, ``change``, ``download``.
+
+    An error is an answer too: ``error``, ``locked``.
+    """
     dnf = importlib.import_module("dnf")
     importlib.import_module("dnf.module.module_base")
     words = _Words()
@@ -61,7 +65,9 @@ class _Words(logging.Handler):
 def _do(dnf: t.Any, job: Job) -> t.Dict[str, t.Any]:
     with contextlib.closing(dnf.Base()) as base:
         _configure(base, job)
-        base.fill_sack(load_system_repo=True)
+        base.fill_sack(load_system_repo=job["call"] != "download")
+        if job["bundle"]:
+            base.add_remote_rpms(sorted(glob.glob(job["bundle"] + "/*.rpm")))
         streams = _streams(dnf, base, job)
         if job["call"] == "available":
             return {**_available(base, job), **streams}
@@ -70,12 +76,16 @@ def _do(dnf: t.Any, job: Job) -> t.Dict[str, t.Any]:
         _goal(dnf, base, job["names"])
         base.resolve(allow_erasing=True)
         planned = {**_planned(base), **streams}
+        if job["call"] == "resolve":
+            return planned
         if job["call"] == "change":
             _free(importlib.import_module("rpm"))
-            base.download_packages(list(base.transaction.install_set))
-            for package in base.transaction.install_set:
-                _check_signature(dnf, base, package)
-            base.do_transaction()
+        base.download_packages(list(base.transaction.install_set))
+        for package in base.transaction.install_set:
+            _check_signature(dnf, base, package)
+        if job["call"] == "download":
+            return {**planned, "paths": sorted(package.localPkg() for package in base.transaction.install_set)}
+        base.do_transaction()
         return planned
 
 
@@ -100,9 +110,14 @@ def _configure(base: t.Any, job: Job) -> None:
         conf.reposdir = [job["scratch"] + "/etc/yum.repos.d"]
         # The plugin reads its settings from all of these; the last word is that of the copy.
         conf.pluginconfpath = [*conf.pluginconfpath, job["scratch"] + "/etc/plugins"]
+    if job["call"] == "download":
+        # Of a system without packages; the keys that are taken go into its database.
+        conf.module_platform_id = conf.module_platform_id or _platform()
+        conf.installroot = job["scratch"] + "/root"
     base.init_plugins()
     base.pre_configure_plugins()
-    base.read_all_repos()
+    if not job["bundle"]:
+        base.read_all_repos()
     base.configure_plugins()
     for repo in base.repos.iter_enabled():
         if repo.id.startswith("gpufleet-"):
@@ -111,6 +126,14 @@ def _configure(base: t.Any, job: Job) -> None:
                 repo.gpgkey = [f"file://{job['scratch']}/etc/{os.path.basename(key)}" for key in repo.gpgkey]
         if job["fresh"]:
             repo.metadata_expire = 0
+
+
+def _platform() -> str:
+    """``platform:el9`` of this host, as its os-release says it; "" where it does not."""
+    with contextlib.suppress(OSError), open("/etc/os-release", encoding="utf-8") as stream:
+        found = [line.partition("=")[2].strip().strip("\"'") for line in stream if line.startswith("PLATFORM_ID=")]
+        return found[-1] if found else ""
+    return ""
 
 
 def _streams(dnf: t.Any, base: t.Any, job: Job) -> t.Dict[str, t.Any]:

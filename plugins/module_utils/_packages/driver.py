@@ -74,6 +74,8 @@ class Outcome:
     change: t.List[str] = field(default_factory=list)
     findings: t.List[Finding] = field(default_factory=list)
     failed: str = ""
+    #: What the package manager was asked for.
+    asked: t.List[str] = field(default_factory=list)
 
 
 class Stop(Exception):
@@ -112,7 +114,8 @@ class Change:
         if self.apt.scratch:
             loose = [item for item in driver_packages(before, version) if not item.held]
             changed = bool(planned or loose or self.files.changed)
-            return Outcome(changed, version, dict(item.split("=") for item in names if "=" in item), planned.lines())
+            exact = dict(item.split("=") for item in names if "=" in item)
+            return Outcome(changed, version, exact, planned.lines(), asked=names)
         try:
             problem = self._built(version, self.apt.problem(self.apt.change(names)))
             if problem is not None:
@@ -237,7 +240,12 @@ class Change:
         return packages
 
     def _add_sources(self) -> None:
-        """NVIDIA's repository where the plan takes the driver from there; else Debian's contrib and non-free."""
+        """NVIDIA's repository where the plan takes the driver from there; else Debian's contrib and non-free.
+
+        None beside a bundle's packages.
+        """
+        if self.apt.bundle:
+            return
         if self.task.repository is not None:
             repository.place(self.task.repository, self.apt, self.files, self.get)
         if self.task.plan["source"] != "os" or self.task.system != "debian":

@@ -30,6 +30,47 @@ CONTAINER_TOOLKIT = (
 COMPILER = {"apt-get": ("gcc", "g++", "python3-dev"), "dnf": ("gcc", "gcc-c++", "python3-devel")}
 
 
+#: The parts that are the distribution's own, which it goes on upgrading.
+COMPILER_PART = "compiler"
+
+
+def wanted(
+    part: str, plan: t.Mapping[str, t.Any], names: t.Sequence[str], version: str, by: Manager
+) -> t.Tuple[t.List[str], bool]:
+    """The packages of a part, ``name`` or ``name=PATTERN``, and whether they have to be so, and held.
+
+    ``names``: of the compiler, instead of the usual ones; ``version``: of the container toolkit. Raises PackageFailure
+    where the plan names none.
+    """
+    found = [str(name) for name in (plan.get(part) or {}).get("packages") or []]
+    if part == COMPILER_PART:
+        return [by.spec(name) for name in names or COMPILER[by.name]], False
+    if part == "container_toolkit":
+        return [by.spec(f"{name}={version}-*" if version else name) for name in CONTAINER_TOOLKIT], bool(version)
+    if not found:
+        raise PackageFailure(f"the plan names no packages of {part} for this system")
+    return [by.spec(name) for name in found], True
+
+
+def chosen(
+    part: str,
+    names: t.Sequence[str],
+    place: t.Optional[repository.Repository],
+    apt: Manager,
+    files: Files,
+    get: repository.Fetch,
+) -> t.List[str]:
+    """``name=version`` of each, by the sources. Raises Stop or PackageFailure where one is not to be had."""
+    if place is not None:
+        repository.place(place, apt, files, get)
+    apt.update()
+    available = apt.versions(name.split("=")[0] for name in names)
+    exact = [choose(name, available) for name in names]
+    if not all(exact):
+        raise Stop(checks.library_not_available(part, names, available))
+    return exact
+
+
 def present(
     part: str,
     names: t.Sequence[str],
@@ -40,7 +81,7 @@ def present(
 ) -> Outcome:
     """Install the packages, ``name`` or ``name=PATTERN``, and hold them.
 
-    Without a ``place`` they are the distribution's own, which it goes on upgrading: they are not held. With ``held``
+    Those of the compiler are the distribution's own, which it goes on upgrading: they are not held. With ``held``
     off, those that are there are enough as they are, whoever brought them.
     Raises Stop or PackageFailure, with the host as it was. Where all are there and held, no source is asked.
     """
@@ -54,13 +95,7 @@ def present(
         apt.repair()
     files = Files(apt.runner, remember=not apt.scratch)
     try:
-        if place is not None:
-            repository.place(place, apt, files, get)
-        apt.update()
-        available = apt.versions(name.split("=")[0] for name in names)
-        exact = [choose(name, available) for name in names]
-        if not all(exact):
-            raise Stop(checks.library_not_available(part, names, available))
+        exact = chosen(part, names, place, apt, files, get)
         planned = apt.simulate(exact)
         foreign = sorted(name for name in planned.remove if name not in {item.split("=")[0] for item in names})
         if foreign:
@@ -73,11 +108,12 @@ def present(
     problem = apt.problem(apt.change(exact))
     if problem:
         raise PackageFailure(f"{apt.name} install {' '.join(exact)}: {problem}")
-    if place is not None:
+    ours = part != COMPILER_PART
+    if ours:
         apt.hold([name.split("=")[0] for name in names])
     after = _found(names, apt.installed())
     beside = [checks.doubled(apt.doubled)] if apt.doubled else []
-    return Outcome(True, "", after, planned.lines(), [checks.library(part, after, place is not None), *beside])
+    return Outcome(True, "", after, planned.lines(), [checks.library(part, after, ours), *beside])
 
 
 def missing(names: t.Sequence[str], packages: t.Mapping[str, Package], held: bool) -> t.List[str]:

@@ -24,6 +24,8 @@ class Manager(t.Protocol):
     limit: int
     scratch: str
     etc: str
+    #: The folder of a bundle's packages, which are then all that is to be had, "" where there is none.
+    bundle: str
     #: The program, and how a person finishes what it was stopped in.
     name: str
     by_hand: str

@@ -8,7 +8,7 @@
     fleet.lock    the lock of the plans that the wheels are for
     wheels/       the wheels of the lock
     run/          the wheels that ./run makes its environment from
-    apt/SYSTEM/   a repository of Debian packages for hosts of one system
+    packages/     an archive of packages for hosts of each system
 
 It is written last: a folder without it is no bundle, or half of one.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import typing as t
 from pathlib import Path
 
@@ -29,7 +30,7 @@ SCHEMA = 1
 LOCK = "fleet.lock"
 WHEELS = "wheels"
 RUN = "run"
-APT = "apt"
+PACKAGES = "packages"
 #: How many bad files an error names.
 NAMED = 5
 
@@ -68,6 +69,8 @@ def begin(folder: Path) -> None:
         (folder / part).mkdir(parents=True, exist_ok=True)
     (folder / f"{NAME}.begun").touch()
     (folder / NAME).unlink(missing_ok=True)
+    # Wheels are found again by their digest; of two archives for one system, one is of the last time.
+    shutil.rmtree(folder / PACKAGES, ignore_errors=True)
 
 
 def finish(folder: Path) -> dict[str, t.Any]:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The archive of a closure: its index in apt's words, and the settings that lead apt to it alone."""
+"""The archive of a closure: its index in apt's words, and the source that leads apt to it."""
 
 import hashlib
 import tarfile
@@ -52,18 +52,22 @@ def test_what_is_no_package_is_named(tmp_path, told, says):
         closure.index([str(path)], lambda name: told)
 
 
-def test_pack(tmp_path):
+@pytest.mark.parametrize("of_apt", [True, False])
+def test_pack(tmp_path, of_apt):
     path = tmp_path / "a_1.deb"
     path.write_bytes(b"package")
-    text = closure.index([str(path)], lambda name: Result(0, CONTROL))
-    assert "SHA256: " + hashlib.sha256(b"package").hexdigest() in text
-    archive, digest = closure.pack([str(path)], text, str(tmp_path))
+    text = closure.index([str(path)], lambda name: Result(0, CONTROL)) if of_apt else ""
+    assert not of_apt or "SHA256: " + hashlib.sha256(b"package").hexdigest() in text
+    archive, digest = closure.pack([str(path)], str(tmp_path), text)
     first = (tmp_path / (digest + ".tar")).read_bytes()
     path.touch()
-    assert closure.pack([str(path)], text, str(tmp_path)) == (archive, digest)
+    assert closure.pack([str(path)], str(tmp_path), text) == (archive, digest)
     assert (tmp_path / (digest + ".tar")).read_bytes() == first, "the same packages make the same archive"
+    path.write_bytes(b"another")
+    assert of_apt or closure.pack([str(path)], str(tmp_path))[1] != digest
     with tarfile.open(archive) as tar:
-        assert tar.getnames() == ["Packages", "bundle.list", "apt.conf", "a_1.deb"]
+        # What says that all was unpacked comes last.
+        assert tar.getnames() == [*(["Packages", "bundle.list"] if of_apt else []), "a_1.deb", "whole"]
         assert {(item.uid, item.mode) for item in tar} == {(0, 0o644)}
-        source = tar.extractfile("bundle.list").read().decode()
-    assert source == f"deb [trusted=yes] file:{closure.PLACE}/{digest} ./\n"
+        source = tar.extractfile("bundle.list").read().decode() if of_apt else ""
+    assert source == (f"deb [trusted=yes] file:{closure.PLACE}/{digest} ./\n" if of_apt else "")

@@ -12,11 +12,19 @@ from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._bundle.manifest 
 
 
 def host(
-    version: str = "12", action: str = "install", packages: tuple[str, ...] = ("nvidia-smi",), arch: str = "x86_64"
+    version: str = "12",
+    action: str = "install",
+    packages: tuple[str, ...] = ("nvidia-smi",),
+    arch: str = "x86_64",
+    parts: tuple[str, ...] = (),
 ):
     return {
         "observed": {"host": {"os": {"id": "debian", "version": version}, "arch": arch}},
-        "plan": {"driver": {"action": action, "packages": list(packages)}},
+        "plan": {
+            "driver": {"action": action, "packages": list(packages)},
+            "nccl": {"packages": ["libnccl2=2.26.2-1*"]},
+        },
+        "parts": [{"part": part} for part in parts],
     }
 
 
@@ -28,6 +36,7 @@ def host(
         ({"a": host(), "b": host("13"), "c": host("13")}, {"debian-12-x86_64": "a", "debian-13-x86_64": "b"}),
         ({"a": host(), "b": host(arch="aarch64")}, {"debian-12-x86_64": "a", "debian-12-aarch64": "b"}),
         ({"a": host(action="keep")}, {}),
+        ({"a": host(action="keep"), "b": host(action="keep", parts=("nccl",))}, {"debian-12-x86_64": "b"}),
         ({"a": {**host(), "plan": {}}}, {}),
     ],
 )
@@ -39,13 +48,40 @@ def test_two_sets_for_one_kind_are_refused():
     hosts = {"a": host(packages=("nvidia-smi",)), "b": host(packages=("nvidia-smi", "nvidia-open-570"))}
     with pytest.raises(BundleProblem, match="a and b are both debian-12-x86_64"):
         kinds.gathering(hosts)
+    hosts = {"a": host(parts=("nccl",)), "b": host(parts=("nccl", "container_toolkit"))}
+    with pytest.raises(BundleProblem, match=r"\(nvidia-smi, libnccl2=2.26.2-1\*; .*, container_toolkit\)"):
+        kinds.gathering(hosts)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "expected"),
+    [
+        ({}, []),
+        ({"cuda_packages": True, "nccl_packages": False}, [{"part": "cuda"}]),
+        ({"cuda_packages": True, "cuda_from": "wheels"}, []),
+        ({"cuda_packages": "no", "nccl_packages": "true"}, [{"part": "nccl"}]),
+        (
+            {"cuda_compiler": True, "cuda_compiler_packages": ["gcc-12"], "cudnn_packages": True},
+            [{"part": "compiler", "names": ["gcc-12"]}, {"part": "cudnn"}],
+        ),
+        (
+            {"container_toolkit_for": ["podman"], "container_toolkit_version": "1.19.0"},
+            [{"part": "container_toolkit", "version": "1.19.0"}],
+        ),
+        ({"container_toolkit_for": [], "container_toolkit_version": "1.19.0"}, []),
+    ],
+)
+def test_parts(wishes, expected):
+    assert kinds.parts({"gpufleet_plan": {"accelerator": "cuda"}, **wishes}) == expected
+    compiler = [item for item in expected if item["part"] == "compiler"]
+    assert kinds.parts({"gpufleet_plan": {"accelerator": "cpu"}, **wishes}) == compiler
 
 
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        (host(), "apt/debian-12-x86_64-0123.tar"),
-        (host("13"), "apt/debian-13-x86_64-4567.tar"),
+        (host(), "packages/debian-12-x86_64-0123.tar"),
+        (host("13"), "packages/debian-13-x86_64-4567.tar"),
         (host("1"), ""),
         (host(arch="aarch64"), ""),
     ],
@@ -53,8 +89,8 @@ def test_two_sets_for_one_kind_are_refused():
 def test_archive(seen, expected):
     files = [
         "fleet.lock",
-        "apt/debian-13-x86_64-4567.tar",
-        "apt/debian-12-x86_64-0123.tar",
+        "packages/debian-13-x86_64-4567.tar",
+        "packages/debian-12-x86_64-0123.tar",
         "wheels/debian-12-x86_64-1.whl",
     ]
     assert kinds.archive(files, seen["observed"]) == expected
