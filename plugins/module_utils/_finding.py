@@ -10,6 +10,7 @@ is one new function that returns Findings.
 from __future__ import annotations
 
 import json
+import math
 import time
 import typing as t
 
@@ -110,11 +111,11 @@ class Finding(_Finding):
             "check": self.check,
             "subject": {"kind": self.subject.kind, "key": self.subject.key},
             "state": self.state,
-            "found": self.found,
-            "expected": self.expected,
+            "found": str(self.found),  # a fact of a device may be none
+            "expected": str(self.expected),
             "action": self.action,
             "policy": self.policy,
-            "reason": self.reason,
+            "reason": str(self.reason),
             "evidence": dict(self.evidence),
             "observed_at": self.observed_at,
             "valid_for": self.valid_for,
@@ -148,7 +149,7 @@ def from_dict(data: t.Mapping[str, t.Any]) -> Finding:
 def sendable(value: t.Any) -> t.Any:
     """A JSON value without what no UTF-8 can carry: odd bytes of a file or of a name, shown as ``\\udce9``.
 
-    Ansible refuses the whole answer of a module that has one.
+    Ansible refuses the whole answer of a module that has one. Nor has JSON a NaN or an infinity.
     """
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -156,6 +157,8 @@ def sendable(value: t.Any) -> t.Any:
         return {sendable(key): sendable(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [sendable(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value
 
 

@@ -46,6 +46,10 @@ def test_odd_bytes_are_shown_in_the_json_form():
     form = one.to_dict()
     assert (form["id"], form["found"]) == ("a-check/nic/\\udcff", "caf\\udce9 ü")
     assert form["evidence"] == {"\\ud800": [["\\udce9", 1]]}
+    facts = {"watts": float("nan"), "most": [float("inf"), 1.5]}
+    form = f.Finding("a-check", "ok", found=None, expected=7, evidence=facts).to_dict()
+    assert (form["found"], form["expected"]) == ("None", "7")
+    assert form["evidence"] == {"watts": "nan", "most": ["inf", 1.5]}, "which JSON has no number for"
 
 
 def test_the_json_form_gives_the_finding_back():
