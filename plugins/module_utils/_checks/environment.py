@@ -64,8 +64,7 @@ def _no_interpreter(report: Facts, python: str, subject: Subject) -> Finding:
 
 def _late(report: Facts) -> str:
     """Why it was killed; and which process stays where not even that ended it, as on a dead server's file system."""
-    problem, late = str(report.get("problem") or ""), "no answer within its time limit"
-    return f"{late}; {problem}" if report["ended"] == "stuck" else problem or late
+    return str(report.get("problem") or "no answer within its time limit")
 
 
 def _files(report: Facts, subject: Subject) -> t.List[Finding]:

@@ -76,7 +76,7 @@ def _run(device: Device) -> Finding:
         late = device.problem or "no answer within its time limit"
         fault, found = "hang", f"{late}, killed after {device.seconds:.0f} s"
         if device.ended == "stuck":
-            found, action = f"no answer within its time limit; {device.problem}", "reboot"
+            found, action = late, "reboot"
     elif device.ended == "not_started":
         fault, action, found = "not_started", "fix configuration", device.problem
     elif device.code == _SIGKILL:

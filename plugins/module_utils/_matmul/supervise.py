@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -67,15 +68,39 @@ def sources(names: t.Sequence[str]) -> Source:
     return found
 
 
+_START = 19  # of a process, behind its name in /proc/PID/stat
+
+
+def _stat(pid: int) -> t.List[str]:
+    """State, parent and so on of a process, empty where it is gone: of /proc, what no stuck process can block."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(") ")[2].split()
+    except OSError:
+        return []
+
+
+def descendants(pid: int) -> t.Dict[int, str]:
+    """The processes that it started, and those that they did, with the time of each start."""
+    children: t.Dict[int, t.Dict[int, str]] = {}
+    for name in os.listdir("/proc"):
+        fields = _stat(int(name)) if name.isdigit() else []
+        if fields:
+            children.setdefault(int(fields[1]), {})[int(name)] = fields[_START]
+    found: t.Dict[int, str] = {}
+    seen = [pid]
+    while seen:
+        young = children.get(seen.pop(), {})
+        found.update(young)
+        seen += young
+    return found
+
+
 def left_behind(pid: int) -> str:
     """What is to be said of a process that SIGKILL did not end: a driver or a file system holds it in the kernel."""
-    told = []
-    for name, what in (("stat", "state"), ("wchan", "in")):
-        with contextlib.suppress(OSError):
-            with open(f"/proc/{pid}/{name}", encoding="utf-8", errors="replace") as file:
-                text = file.read().rpartition(") ")[2].split()[:1]
-            if text and text != ["0"]:
-                told.append(f"{what} {text[0]}")
+    told = [f"state {state}" for state in _stat(pid)[:1]]
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/wchan", encoding="utf-8", errors="replace") as file:
+        told += [f"in {place}" for place in (file.read(),) if place not in ("", "0")]
     return f"process {pid} does not end by SIGKILL and is left behind ({', '.join(told) or 'gone from /proc'})"
 
 
@@ -124,6 +149,7 @@ class _Running:
         self.ready = False
         self.killed = False
         self.heard = 0
+        self.family: t.Dict[int, str] = {}
 
 
 class Supervisor:
@@ -228,6 +254,7 @@ class Supervisor:
                 return
             if late:
                 # Nobody waits for it: several that sit in the kernel take no longer than one.
+                running.family = descendants(running.process.pid)
                 running.process.kill()
                 running.killed, running.deadline = True, now + _KILL_WAIT_S
 
@@ -289,11 +316,33 @@ class Supervisor:
         elif name == "done":
             running.deadline = time.monotonic() + _CLOSE_WAIT_S
 
+    @staticmethod
+    def _kill(family: t.Mapping[int, str]) -> t.List[int]:
+        """End what a worker that was killed had started; those of it that stay even then."""
+
+        def lives(pid: int) -> bool:
+            fields = _stat(pid)
+            return bool(fields) and fields[0] not in "ZX" and fields[_START] == family[pid]
+
+        end, alive = time.monotonic() + _CLOSE_WAIT_S, [pid for pid in family if lives(pid)]
+        for pid in alive:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        while alive and time.monotonic() < end:
+            time.sleep(_POLL_S)
+            alive = [pid for pid in alive if lives(pid)]
+        return alive
+
     def _end(self, running: _Running, ended: str) -> None:
         outcome, process = running.outcome, running.process
         outcome.code = process.poll()
         if outcome.code is None:
-            ended, outcome.problem = "stuck", left_behind(process.pid)
+            ended = "stuck"
+        if running.killed or ended == "stuck":
+            left = [process.pid] if ended == "stuck" else []
+            left += self._kill(running.family)
+            said = outcome.problem or "no answer within its time limit"
+            outcome.problem = "; ".join([said, *map(left_behind, left)])
         last = outcome.events[-1]["event"] if outcome.events else ""
         if ended == "stuck" or (ended and last != "done"):  # what was done is done, however long the exit takes
             outcome.ended = ended

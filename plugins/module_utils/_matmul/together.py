@@ -102,8 +102,7 @@ def _run(result: Result) -> Finding:
 
 
 def _late(result: Result) -> str:
-    text = f"{result.name} together gave no answer within the time limit"
-    return f"{text}; {result.problem}" if result.problem else text
+    return f"{result.name} together: {result.problem or 'no answer within the time limit'}"
 
 
 def _line(text: str) -> str:

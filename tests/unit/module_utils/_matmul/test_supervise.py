@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -134,6 +135,22 @@ def test_workers_stuck_in_the_kernel_are_named_and_left_and_the_others_are_whole
     )[0]
     assert (finding.state, finding.subject.key, finding.action) == ("fail", "GPU-a", "reboot")
     assert f"process {bad[0].pid} " in finding.found
+
+
+def test_a_child_of_a_worker_that_hangs_is_ended_too():
+    does = "child = os.fork() or time.sleep(1000); wire.emit('child', pid=child); time.sleep(1000)"
+    (outcome,) = run(does, limit=1.0)
+    assert outcome.ended == "hang"
+    stat = "/proc/{}/stat".format(outcome.named("child")[0]["pid"])
+    assert not os.path.exists(stat) or ") Z " in Path(stat).read_text()  # nobody has taken note of its end
+
+
+def test_a_child_that_is_stuck_in_the_kernel_is_named(frozen):
+    """As a rank of torchrun may be, whose launcher is ended well."""
+    does = f"os.fork() or open({frozen!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
+    bad, good = run(does, "pass", limit=2.0)
+    assert (bad.ended, bad.code, good.ended) == ("hang", -signal.SIGKILL, "done")
+    assert "process" in bad.problem and f"process {bad.pid} " not in bad.problem and "(state D" in bad.problem
 
 
 def device_of(outcome):
