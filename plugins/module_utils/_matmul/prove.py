@@ -42,6 +42,8 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner imp
 
 #: Seconds between the starts of two GPUs' load: a step of 700 W, not of 5,600 W.
 RAMP_S = 0.5
+#: Seconds that the survey may take in any case: verify_timeout is about devices, and this about the environment.
+SURVEY_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def worker_source() -> Source:
 def prove(settings: Settings, source: t.Optional[Source] = None) -> t.Tuple[t.Dict[str, t.Any], t.List[Finding]]:
     """The proof (see docs/architecture.md) and its Findings. ``source``: other code of the workers."""
     source = source or worker_source()
-    looked = _supervisor(settings, source[:2]).run([Worker("survey", {}, call="survey")])[0]
+    looked = _supervisor(settings, source[:2], least=SURVEY_S).run([Worker("survey", {}, call="survey")])[0]
     report = _report(looked)
     found = environment.judge(report, settings.where.name, settings.plan, settings.owned)
     if not settings.image and "prefix" in report:
@@ -174,10 +176,15 @@ def _together(settings: Settings, kind: str, devices: t.Sequence[Device], proof:
     return together.judge_together(result)
 
 
-def _supervisor(settings: Settings, source: Source) -> Supervisor:
+def _supervisor(settings: Settings, source: Source, least: float = 0.0) -> Supervisor:
     before, after = jobs.phases(settings.timeout)
     return Supervisor(
-        settings.where, source, import_limit=settings.import_timeout, before=before, after=after, ramp=RAMP_S
+        settings.where,
+        source,
+        import_limit=settings.import_timeout,
+        before=max(before, least),
+        after=after,
+        ramp=RAMP_S,
     )
 
 

@@ -8,7 +8,12 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.choose import choose, dtypes
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.prove import Settings, _places
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.prove import (
+    SURVEY_S,
+    Settings,
+    _places,
+    _supervisor,
+)
 
 H100 = {"name": "NVIDIA H100 80GB HBM3", "uuid": "GPU-1", "index": 0}
 MODULE = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Release Build"
@@ -111,6 +116,12 @@ def test_the_gpu_that_is_meant_and_no_other(uuid, index, visible, named):
     (place,) = _places(Settings(python="/p"), "cuda", facts)
     assert place["key"] == place["env"]["CUDA_VISIBLE_DEVICES"] == named
     assert place["pci_address"] == "0000:1b:00.0"
+
+
+@pytest.mark.parametrize("timeout, survey, device", [(0.5, 30.0, 0.25), (60.0, 30.0, 30.0), (600.0, 120.0, 120.0)])
+def test_a_short_limit_is_one_of_devices_and_not_of_the_environment(timeout, survey, device):
+    settings = Settings(python="/p", timeout=timeout)
+    assert (_supervisor(settings, [], least=SURVEY_S).before, _supervisor(settings, []).before) == (survey, device)
 
 
 def test_a_proof_on_the_cpu_says_so():
