@@ -7,17 +7,27 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._gate import archive
 from ansible_collections.gpufleet.pytorch.tests.bench import gate as bench
 
-pytestmark = [pytest.mark.container, pytest.mark.needs("gcc")]
-
 #: Python's own start is 0.012 s on an idle machine, where a look may take 0.15 s beside the NVML calls: 12.5 times.
-#: Measured 11 to 12 times; what is above is for a busy machine.
-LOOK = 16
+#: Measured 8 to 10 times; what is above is for a busy machine.
+LOOK = 12.5
+#: Bytes of our source that Ansible sends with gpu_drift, without and with the module itself, whose half is its page.
+SOURCE, WHOLE = 120_000, 132_000
 
 
+@pytest.mark.container
+@pytest.mark.needs("gcc")
 def test_reading_and_looking_stay_within_their_budgets(gpu_host):
     assert gpu_host.gate("--fresh")[0] == 0
     found = bench.costs(gpu_host, 8)
     assert found["read"] <= 4 * found["pass"], found
     assert found["fresh"] - found["nvml"] <= LOOK * found["pass"], found
+
+
+def test_a_comparison_brings_no_more_source_than_its_budget():
+    start = f"{archive.COLLECTION}.plugins.modules.gpu_drift"
+    size = {name: len(text.encode()) for name, text in archive.closure(archive.source_of, start).items()}
+    assert sum(size.values()) - size[start] <= SOURCE, size
+    assert sum(size.values()) <= WHOLE, size
