@@ -9,8 +9,11 @@ module: container_engines
 short_description: Gives Docker, containerd and podman the GPUs, and keeps them there over a daemon-reload
 version_added: "0.1.0"
 description:
-  - Adds NVIDIA's runtime to Docker and containerd with C(nvidia-ctk), which edits their own files, where it is not yet
-    there. Docker is reloaded and containerd restarted, neither of which ends a container.
+  - Adds NVIDIA's runtime to the settings of Docker and containerd where it is not yet there, and leaves every other
+    byte of them as it is. What containerd needs beside, C(nvidia-ctk) (1.18 or newer) writes into a file of its own.
+  - Settings that are a link, that begin with a byte order mark, or that their engine would not read are named, and
+    nothing is changed.
+  - Docker is reloaded and containerd restarted, neither of which ends a container.
   - For podman there is one CDI description of the GPUs, of the loaded driver. That of NVIDIA's own service
     C(nvidia-cdi-refresh) is taken where the host has it.
   - Makes the links in C(/dev/char) without which C(systemctl daemon-reload) takes the GPUs out of running containers
@@ -51,7 +54,7 @@ steps:
   type: list
   elements: str
   returned: success
-  sample: [/usr/bin/nvidia-ctk runtime configure --runtime=docker, systemctl reload docker]
+  sample: [add the runtime nvidia to /etc/docker/daemon.json, systemctl reload docker]
 findings:
   description: What was seen, as Findings.
   type: list

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Docker, containerd and podman with GPUs: what is set up for them, what is left to do, and the doing.
 
-``nvidia-ctk`` edits the engines' own files, since their form differs by release; we ask it only where the runtime is
-not there yet, and look afterwards. No unit of ours is added: a ``systemctl daemon-reload`` under a container that has
+What a user wrote stays as it is, byte for byte (engine_files.py). containerd's form differs by release: ``nvidia-ctk``
+makes a file of its own beside a copy of the settings, which import it. Nothing is asked where the runtime is there, and
+we look afterwards. No unit of ours is added: a ``systemctl daemon-reload`` under a container that has
 GPUs takes them away, unless /dev/char has a link for each node (NVIDIA/nvidia-container-toolkit#48).
 """
 
@@ -14,8 +15,10 @@ import json
 import os
 import re
 import stat
+import tempfile
 import typing as t
 
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._packages import engine_files
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.libraries import loaded_module
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._state import write_atomic
@@ -30,6 +33,8 @@ RULE_TEXT = (
 DOCKER = "/etc/docker/daemon.json"
 CONTAINERD = "/etc/containerd/config.toml"
 CONTAINERD_FOLDER = "/etc/containerd/conf.d"
+DROP_IN = f"{CONTAINERD_FOLDER}/99-nvidia.toml"
+FILES = {"docker": DOCKER, "containerd": CONTAINERD}
 #: Ours, and that of NVIDIA's service (1.18 and later). Two with one device in both are refused by every engine.
 CDI_OURS, CDI_SERVICE = "/etc/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"
 REFRESH = "nvidia-cdi-refresh.service"
@@ -48,18 +53,21 @@ Step = t.Tuple[str, ...]
 def look(runner: Runner) -> Facts:
     """What is there: ``{ctk, engines, unlinked, rule, cdi, driver}``.
 
-    ``engines``: by name ``{there, runtime, active}``; ``unlinked``: GPU nodes without a link in /dev/char, as ``{node:
-    "195:0"}``; ``cdi``: ``{service, paths, drivers}``.
+    ``engines``: by name ``{there, runtime, odd, active}``, ``odd`` why its settings cannot be added to;
+    ``unlinked``: GPU nodes without a link in /dev/char, as ``{node: "195:0"}``; ``cdi``: ``{service, paths, drivers}``.
     """
     texts = [runner.read(CONTAINERD) or ""]
-    texts += [runner.read(f"{CONTAINERD_FOLDER}/{name}") or "" for name in runner.listdir(CONTAINERD_FOLDER)]
+    if engine_files.imports(texts[0], DROP_IN):
+        texts += [runner.read(f"{CONTAINERD_FOLDER}/{name}") or "" for name in runner.listdir(CONTAINERD_FOLDER)]
     runtimes = {"docker": _of_docker(runner), "containerd": any(_TABLE.search(text) for text in texts)}
+    odd = {name: "" if runtimes[name] else _odd(runner, name) for name in FILES}
     paths = [path for path in (CDI_OURS, CDI_SERVICE) if runner.exists(path)]
     specs = [runner.read(path) or "" for path in paths]
     return {
         "ctk": runner.exists(CTK),
         "engines": {
             name: {"there": runner.which(program) is not None, "runtime": runtimes.get(name, False),
+                   "odd": odd.get(name, ""),
                    "active": name in runtimes and runner.run(["systemctl", "is-active", "--quiet", name]).rc == 0}
             for name, program in PROGRAMS.items()
         },
@@ -74,15 +82,34 @@ def look(runner: Runner) -> Facts:
     }  # fmt: skip
 
 
-def _of_docker(runner: Runner) -> t.Optional[bool]:
-    """Whether daemon.json has the runtime; None where it cannot be read as JSON, which stops Docker too."""
-    text = runner.read(DOCKER)
-    if not text:
-        return False
+def _of_docker(runner: Runner) -> bool:
+    """Whether daemon.json has the runtime."""
     try:
-        return "nvidia" in (json.loads(text).get("runtimes") or {})
+        return "nvidia" in (json.loads(runner.read(DOCKER) or "{}").get("runtimes") or {})
     except (ValueError, AttributeError):
-        return None
+        return False
+
+
+def _odd(runner: Runner, name: str) -> str:
+    """Why nothing can be added to an engine's settings, "" where it can."""
+    if runner.link(FILES[name]) is not None:
+        target = runner.realpath(FILES[name])
+        return (
+            f"is a link to {target}, which somebody else may write: put a file in its place, or add the runtime there"
+        )
+    try:
+        _added(runner, name)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _added(runner: Runner, name: str) -> str:
+    """An engine's settings with what is ours, "" of containerd where there is no file. Raises ValueError."""
+    text = engine_files.decoded(runner.read_bytes(FILES[name]) or b"")
+    if name == "docker":
+        return engine_files.with_runtime(text)
+    return engine_files.with_import(text) if text.strip() else ""
 
 
 def unlinked(runner: Runner) -> t.Dict[str, str]:
@@ -113,10 +140,10 @@ def steps(facts: t.Mapping[str, t.Any], wanted: t.Sequence[str]) -> t.List[Step]
         )
     for name in wanted:
         engine = facts["engines"][name]
-        if engine["runtime"] is None:
-            raise ValueError(f"{DOCKER} is no JSON object: Docker does not start with it; correct it")
+        if engine["odd"]:
+            raise ValueError(f"{FILES[name]} {engine['odd']}. Nothing was changed")
         if name != "podman" and not engine["runtime"]:
-            todo.append(("run", CTK, "runtime", "configure", f"--runtime={name}"))
+            todo.append(("runtime", name, FILES[name]))
             if engine["active"]:
                 # Docker reads its runtimes again; containerd's containers outlive a restart of it.
                 todo.append(("run", "systemctl", "reload" if name == "docker" else "restart", name))
@@ -140,6 +167,8 @@ def said(step: Step) -> str:
     """A step for a person."""
     if step[0] == "link":
         return f"/dev/char/{step[2]} -> ../{step[1]}"
+    if step[0] == "runtime":
+        return f"add the runtime nvidia to {step[2]}"
     return " ".join(step[1:] if step[0] == "run" else step)
 
 
@@ -150,7 +179,31 @@ def do(runner: Runner, step: Step) -> None:
         os.symlink(f"../{step[1]}", runner.path(f"/dev/char/{step[2]}"))
     elif step[0] == "write":
         write_atomic(runner.path(RULE), RULE_TEXT)
+    elif step[0] == "runtime":
+        text = _added(runner, step[1])
+        if step[1] == "containerd":
+            text = _beside(runner, text)
+        write_atomic(runner.path(step[2]), text, runner.mode(step[2]) or 0o644)
     else:
-        problem = runner.run(list(step[1:]), LIMIT).problem
-        if problem:
-            raise ValueError(f"{said(step)}: {problem}")
+        _run(runner, step[1:])
+
+
+def _beside(runner: Runner, text: str) -> str:
+    """Let nvidia-ctk make its file beside a copy of containerd's settings; the settings that import it."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, "config.toml")
+        if text:
+            with open(copy, "w", encoding="utf-8") as stream:
+                stream.write(text)
+        _run(runner, (CTK, "runtime", "configure", "--runtime=containerd", f"--config={copy}",
+                      f"--drop-in-config={runner.path(DROP_IN)}"))  # fmt: skip
+        with open(copy, encoding="utf-8") as stream:
+            return text or stream.read()
+
+
+def _run(runner: Runner, command: t.Sequence[str]) -> None:
+    problem = runner.run(list(command), LIMIT).problem
+    if "drop-in-config" in problem:
+        problem += " (NVIDIA's container toolkit 1.18 or newer is needed: set container_toolkit_version)"
+    if problem:
+        raise ValueError(f"{' '.join(command)}: {problem}")
