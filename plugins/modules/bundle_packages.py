@@ -197,6 +197,9 @@ def _gather(given: t.Mapping[str, t.Any], check: bool) -> t.Dict[str, t.Any]:
     else:
         paths, text = t.cast(dnf.Dnf, manager).download(asked), ""
     archive, digest = closure.pack(paths, given["directory"], text)
+    # Whoever connects here may fetch it: there is nothing secret in it.
+    os.chmod(given["directory"], 0o755)
+    os.chmod(archive, 0o644)
     kind = f"{host['os']['id']}-{host['os']['version']}-{host['arch']}"
     names = [os.path.basename(path) for path in paths]
     return {"changed": True, "archive": archive, "name": f"{kind}-{digest}.tar", "packages": names}
