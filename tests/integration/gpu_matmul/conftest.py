@@ -53,7 +53,7 @@ def damaged_venv(torch_python):
         yield venv
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def with_fault():
     """Source of workers with a fault: Python text that runs after the worker's code, with its names at hand."""
 
