@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from ansible_collections.gpufleet.pytorch.tests.integration.gate.conftest import ROOT
+
 pytestmark = pytest.mark.container  # namespaces of our own need what containers need
 
 GATE = "/usr/local/bin/gpufleet-gate"
@@ -264,3 +266,20 @@ def test_the_first_start_of_an_image_proves_what_it_was_made_for(host):
     finally:
         host.ok("rm", "-f", "/etc/gpufleet/planned.json")
         host.ok("mv", "/run/proved.json", EXPECTED)
+
+
+def test_what_the_runbook_says_takes_all_of_it_off_again(host):
+    """Last, as it leaves no gate. What is not the namespace's own is hidden first."""
+    text = (ROOT / "docs" / "operations.md").read_text().split("## Taking it off a host again")[1].split("```")[1]
+    units = ("gpufleet-gate.timer", "gpufleet-gate.service.d/metrics.conf", "training.service.d/gpufleet-gate.conf")
+    stays = ["/etc/gpufleet", "/etc/gpufleet/driver.json", "/etc/systemd/system/training.service.d/mine.conf"]
+    for path in (*(f"/etc/systemd/system/{unit}" for unit in units), "/etc/nhc/scripts/gpufleet.nhc", *stays[1:]):
+        host.ok("mkdir", "-p", path.rpartition("/")[0])
+        write(host, path, "")
+    assert host.gate("--fresh")[0] == 0
+    hidden = "mount -t tmpfs tmpfs /opt && mount -t tmpfs tmpfs /var || exit 9\n"
+    host.ok("unshare", "-m", "sh", "-c", hidden + text)
+    # What tests of containers make is the machine's own.
+    there = host.ok("find", "/etc", "/usr/local", "/run", "-xdev", "-path", "*gpufleet*", "-o", "-name", "mine.conf")
+    others = ("/run/layers/", "/etc/containers/")
+    assert sorted(path for path in there.split() if not path.startswith(others)) == stays
