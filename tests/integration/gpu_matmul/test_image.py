@@ -1,12 +1,13 @@
 # Copyright: (c) 2026, The gpufleet authors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The proof inside a container image, for real with podman; and what is left of a container whose worker hangs."""
+"""The proof inside a container image, and of a host that is a container; what is left of one whose worker hangs."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.container
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.supervise import Supervisor, Worker, sources
 from ansible_collections.gpufleet.pytorch.tests.containers import images
 
+ROOT = Path(__file__).resolve().parents[3]
 IMAGE = "localhost/gpufleet/debian13-torch"
 PYTHON = "/opt/research/bin/python"
 
@@ -73,6 +75,64 @@ def test_a_worker_that_hangs_leaves_no_container(image):
     assert outcome.ended == "hang"
     assert outcome.named("imported")
     assert not left()
+
+
+#: On a host that is a container, with its own Python: a proof, and one of which worker 2 is killed.
+TWICE = """
+import json, sys
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._finding import fold
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul import prove
+settings = prove.Settings(sys.argv[1], plan={"accelerator": "cpu"}, owned=False, cpu_workers=4)
+places = prove._places
+prove._places = lambda *told: [
+    {**place, "job": {**place["job"], "kills_itself": place["key"] == "2"}} for place in places(*told)
+]
+for source in (None, [*prove.worker_source()[:-1], (prove.worker_source()[-1][0], sys.argv[2])]):
+    proof, found = prove.prove(settings, source)
+    print(json.dumps([fold(found), proof, [item.to_dict() for item in found]]))
+"""
+KILLED = """
+_run = serve
+def serve(work, job):
+    def killed(torch, job, wire):
+        if job["kills_itself"]:
+            import os, signal
+            torch.mm = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
+        work(torch, job, wire)
+    _run(killed, job)
+"""
+
+
+@pytest.mark.container
+def test_four_workers_inside_a_container(torch_python):
+    """They multiply exactly and for time, and reduce among them, beside a home that is read-only; and of a killed one
+    the name."""
+    images.ensure("debian12")
+    fault = prove.worker_source()[-1][1] + KILLED
+    # The environment and its base Python; one below /usr is the image's own.
+    base = subprocess.run(
+        [torch_python, "-I", "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    shared = [ROOT, Path(torch_python).parents[1], *([base] if base != "/usr" else [])]
+    mounts = [f"--volume={path}:{path}:ro" for path in shared]
+    done = images.podman(
+        "run", "--rm", "--read-only", "--network=none", *mounts, f"--env=PYTHONPATH={ROOT / 'collections'}",
+        "localhost/gpufleet/debian12", "python3", "-c", TWICE, torch_python, fault, timeout=300,
+    )  # fmt: skip
+    (state, proof, found), (worse, _proof, said) = map(json.loads, done.stdout.splitlines())
+    assert state == "ready", found
+    assert [device["ended"] for device in proof["devices"]] == ["done"] * 4
+    for device in proof["devices"]:
+        assert {row["dtype"] for row in device["exact"]} == {"float32", "float16", "bfloat16", "int8"}
+        assert {row["state"] for row in device["exact"]} == {"ok"}
+        assert device["rates"] and all(row["tflops"] > 0 for row in device["rates"])
+    sums = proof["together"]["allreduce"]
+    assert [row["bytes"] for row in sums] == [1 << 10, 1 << 16, 1 << 22, 1 << 24]
+    assert all(row["right"] and row["ranks"] == 4 and row["busbw_gbs"] > 0 for row in sums)
+    assert worse == "not_ready"
+    runs = {item["subject"]["key"]: (item["state"], item["evidence"].get("fault")) for item in said
+            if item["check"] == "matmul-run"}  # fmt: skip
+    assert runs == {"cpu0": ("ok", None), "cpu1": ("ok", None), "cpu2": ("fail", "killed"), "cpu3": ("ok", None)}
 
 
 @pytest.mark.parametrize(
