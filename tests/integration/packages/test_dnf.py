@@ -41,7 +41,7 @@ class Host:
 
     def __init__(self, box: str, release: str) -> None:
         self.box, self.release, self.installed = box, release, ""
-        self.fingerprint = ""
+        self.fingerprint = self.bundle = ""
 
     def sh(self, script: str) -> str:
         """What a shell in the box prints; a failure raises."""
@@ -67,7 +67,8 @@ class Host:
             "basic._ANSIBLE_PROFILE = 'legacy'\n"
             f"{name}.main()\n"
         )
-        command = ["exec", "--env", f"PYTHONPATH={PYTHONPATH}", self.box, "python3", "-c", script]
+        environ = ("--env", f"PYTHONPATH={PYTHONPATH}", "--env", f"GPUFLEET_PACKAGES={self.bundle}")
+        command = ["exec", *environ, self.box, "python3", "-c", script]
         done = images.podman(*command, check=False, timeout=900)
         try:
             return t.cast("dict[str, t.Any]", json.loads(done.stdout.splitlines()[-1]))
@@ -289,6 +290,29 @@ def libraries(host: Host, branch: str) -> None:
     assert host.packages() == found
 
 
+def from_a_bundle(host: Host, branch: str) -> None:
+    """Gathered from the repositories without a trace, and installed where they answer no more."""
+    before = host.state()
+    parts = [{"part": "nccl"}]
+    place = {"directory": "/var/tmp/bundle", "repository": host.repository()}
+    made = host.module("bundle_packages", False, plan=host.plan(branch), parts=parts, **place)
+    assert made.get("changed") is True, made
+    assert host.state() == before
+    host.bundle = f"/var/lib/gpufleet/packages/{made['name'].rpartition('-')[2][:-4]}"
+    host.sh(
+        f"mkdir -p {host.bundle}; tar -C {host.bundle} -xf {made['archive']}; test -e {host.bundle}/whole;"
+        " rm -r /var/tmp/bundle /var/cache/dnf; systemctl stop repository; mv /srv/base /srv/repo /root"
+    )
+    sources = host.sh("cat /etc/yum.repos.d/*; ls /etc/yum.repos.d /etc/pki/rpm-gpg")
+    assert host.driver(branch, check=True)["changed"] is True
+    result = host.driver(branch)
+    assert result.get("version") == "580.105.08", result
+    host.assert_driver("580.105.08")
+    assert host.driver(branch)["changed"] is False
+    assert host.library("nccl", branch)["packages"]["libnccl"] != "2.99.1-1+cuda12.9"
+    assert host.sh("cat /etc/yum.repos.d/*; ls /etc/yum.repos.d /etc/pki/rpm-gpg") == sources
+
+
 @pytest.mark.container
 def test_enterprise_linux_10(run: Path) -> None:
     host = start(run, "el10", "10.1", lambda host: host.plan("580"))
@@ -310,3 +334,5 @@ def test_enterprise_linux_10(run: Path) -> None:
     assert host.module("driver", False, plan=plan, state="absent", mode="image")["changed"] is True
     assert [name for name in host.packages() if "nvidia" in name] == []
     assert "nvidia" not in host.sh(f"cat {LOCKS}")
+    host.installed = ""
+    from_a_bundle(host, "580")
