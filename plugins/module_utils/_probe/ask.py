@@ -27,6 +27,7 @@ SMI = (
     "/run/nvidia/driver/usr/bin/nvidia-smi",
 )
 
+
 class More(t.NamedTuple):
     """What only health needs, beside what is compared: facts_health.py and smi_health.py."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe import pci
+from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.address import normalise_address
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._probe.runner import Runner
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._topology import model, nvlinks, sysfs
 
@@ -40,7 +40,7 @@ def look(runner: Runner, observed: t.Mapping[str, t.Any]) -> Look:
     else:
         answer = nvlinks.Answer({}, [], observed["nvml"]["error"] or "the driver shows no GPU")
     gpus = {
-        pci.normalise_address(gpu["pci_address"]): {
+        normalise_address(gpu["pci_address"]): {
             "index": gpu["index"],
             "name": gpu.get("name"),
             "compute_capability": gpu.get("compute_capability"),
