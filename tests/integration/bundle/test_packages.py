@@ -153,10 +153,10 @@ class Fleet:
         """What a shell on the host prints; a failure raises."""
         return images.podman("exec", self.boxes[host], "bash", "-euc", script).stdout.strip()
 
-    def play(self, host: str, task: dict[str, t.Any], *words: str, **variables: t.Any) -> tuple[int, str]:
-        """The exit and the words of a play of one task."""
+    def play(self, host: str, tasks: list[dict[str, t.Any]], *words: str, **variables: t.Any) -> tuple[int, str]:
+        """The exit and the words of a play."""
         book = self.run / "play.yml"
-        book.write_text(json.dumps([{"hosts": host, "gather_facts": False, "tasks": [task]}]))
+        book.write_text(json.dumps([{"hosts": host, "gather_facts": False, "tasks": tasks}]))
         command = ["ansible-playbook", "-i", str(self.run / "hosts.yml"), str(book), "-e", json.dumps(variables)]
         done = subprocess.run(
             [*command, *words],
@@ -171,14 +171,25 @@ class Fleet:
 
     def gather(self) -> tuple[int, str]:
         task = {"ansible.builtin.import_role": {"name": "gpufleet.pytorch.bundle", "tasks_from": "packages"}}
-        return self.play("gatherer", task, bundle_directory=str(self.bundle))
+        return self.play("gatherer", [task], bundle_directory=str(self.bundle))
 
     def install(self, *words: str) -> tuple[int, str]:
-        task = {"ansible.builtin.import_tasks": str(ROOT / "playbooks/tasks/packages.yml")}
         # Each part is a run of the package manager: two of them are enough to see that they come from the bundle.
-        return self.play(
-            "fleet", task, *words, gpufleet_bundle=str(self.bundle), cuda_packages=False, cudnn_packages=False
-        )
+        tasks: list[dict[str, t.Any]] = [
+            {"ansible.builtin.import_tasks": str(ROOT / "playbooks/tasks/packages.yml")},
+            # The engines' role is none for an image, and this host is one as far as its driver is concerned.
+            {
+                "gpufleet.pytorch.planned_packages": {
+                    "plan": "{{ gpufleet_plan }}",
+                    "part": "container_toolkit",
+                    "version": WISHES["container_toolkit_version"],
+                },
+                "environment": "{{ bundle_placed.environment }}",
+                "when": "not ansible_check_mode",
+            },
+        ]
+        off = dict.fromkeys(("cuda_packages", "cudnn_packages", "nccl_packages"), False)
+        return self.play("fleet", tasks, *words, gpufleet_bundle=str(self.bundle), **off)
 
     def state(self, host: str) -> str:
         """What is installed and held, and all that apt is told of sources and keys."""
@@ -214,7 +225,7 @@ def test_gathered_here_and_installed_without_a_network(fleet: Fleet) -> None:
     before = fleet.state("fleet")
     code, output = fleet.install("--check", "--diff")
     assert code == 0, output
-    assert "install nvidia-open 580.105.08-1" in output and "install libnccl2 2.30.7-1+cuda12.9" in output
+    assert "install nvidia-open 580.105.08-1" in output and "install dkms 3.0.10-8" in output
     assert fleet.state("fleet") == before
 
     sources = fleet.sh("fleet", "cat /etc/apt/sources.list; ls /etc/apt/sources.list.d /etc/apt/keyrings")
@@ -223,9 +234,9 @@ def test_gathered_here_and_installed_without_a_network(fleet: Fleet) -> None:
     assert fleet.sh("fleet", "cat /etc/apt/sources.list; ls /etc/apt/sources.list.d /etc/apt/keyrings") == sources
     there = dict(line.split("\t") for line in fleet.sh("fleet", "dpkg-query -W").splitlines())
     assert there["nvidia-open"] == there["libcuda1"] == there["nvidia-fabricmanager-580"] == "580.105.08-1"
-    assert there["libnccl2"] == "2.30.7-1+cuda12.9"
+    assert there["nvidia-container-toolkit"] == there["libnvidia-container1"] == "1.19.0-1"
     held = fleet.sh("fleet", "apt-mark showhold").splitlines()
-    assert {"nvidia-open", "libcuda1", "nvidia-fabricmanager-580", "libnccl2", "libnccl-dev"} <= set(held)
+    assert {"nvidia-open", "libcuda1", "nvidia-fabricmanager-580", "libnvidia-container-tools"} <= set(held)
 
     code, output = fleet.install()
     assert code == 0 and "changed=0 " in output, output
