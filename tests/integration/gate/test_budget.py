@@ -19,6 +19,7 @@ SOURCE, WHOLE = 120_000, 132_000
 
 @pytest.mark.container
 @pytest.mark.needs("gcc")
+@pytest.mark.alone
 def test_reading_and_looking_stay_within_their_budgets(gpu_host):
     assert gpu_host.gate("--fresh")[0] == 0
     found = bench.costs(gpu_host, 8)

@@ -85,6 +85,7 @@ def verify(folder, pythons):
     return code, output, json.loads((folder / "reports/verify/latest.json").read_text())["hosts"]
 
 
+@pytest.mark.alone
 def test_a_slow_host_is_named(sleeper, tmp_path):
     usual, slow = sleeper("usual", 0.04), sleeper("slow", 0.08)
     code, output, hosts = verify(tmp_path, {"a": usual, "b": usual, "slow": slow})
