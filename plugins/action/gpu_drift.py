@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import typing as t
 
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.gpufleet.pytorch.plugins.plugin_utils._gate import build
@@ -59,7 +61,8 @@ class ActionModule(ActionBase):
         # A predicted acceptance is in no file that a gate could read.
         predicted = bool(steps) and self._task.check_mode and steps[-1].get("changed")
         if not arguments.get("python") and not predicted:
-            looked = self._ask_gate(str(arguments.get("directory") or SYSTEM_DIR))
+            within = 0 if arguments.get("accept") or arguments.get("acknowledge") else arguments.get("within") or 0
+            looked = self._ask_gate(str(arguments.get("directory") or SYSTEM_DIR), within)
         steps.append(steps[-1] if predicted else looked or self._module(arguments, variables))
         if arguments.get("acknowledge") and not steps[-1].get("failed"):
             given = {**arguments, "state": "acknowledged", "findings": steps[-1].get("findings")}
@@ -69,11 +72,17 @@ class ActionModule(ActionBase):
         through = steps[-2 if arguments.get("acknowledge") and len(steps) > 1 else -1]["through"]
         return {**steps[-1], "changed": changed, "through": through, **({"diff": diffs} if diffs else {})}
 
-    def _ask_gate(self, directory: str) -> dict[str, t.Any] | None:
-        """The findings of a fresh look by the host's gate; None where there is none of this code for this folder."""
-        only = f"{BUILD}:{directory}"
-        command = f"{GATE} --fresh --json {shlex.quote('--only=' + only)}"
-        done = self._low_level_execute_command(command)
+    def _ask_gate(self, directory: str, within: t.Any) -> dict[str, t.Any] | None:
+        """The findings of a look by the host's gate, a fresh one or of the last ``within`` seconds.
+
+        None where there is no gate of this code for this folder.
+        """
+        command = [GATE, "--fresh", "--json", f"--only={BUILD}:{directory}"]
+        if not re.fullmatch("[0-9]{1,7}", str(within)):
+            raise AnsibleActionFail(f"drift_within needs a number of seconds, 0 for a look of now; found {within!r}")
+        if int(within):
+            command.append(f"--within={within}")
+        done = self._low_level_execute_command(shlex.join(command))
         try:
             verdict = json.loads(done["stdout"])
             if done["rc"] != {"ready": 0, "not_ready": 1, "unknown": 2}[verdict["state"]]:

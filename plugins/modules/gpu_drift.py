@@ -45,6 +45,11 @@ options:
     description: The last day of an acknowledgement, as V(2026-12-31), or its end, as V(2026-12-31T12:00:00Z).
     type: str
     default: ""
+  within:
+    description:
+      - Seconds. Where the host's gate looked so recently, said ready, and the records are the same, that is the answer.
+    type: int
+    default: 0
   directory:
     description: Folder of C(expected.json), for hosts without a disk. Not given, it is chosen by user as said above.
     type: path
@@ -175,6 +180,7 @@ def main() -> None:
             "by": {"type": "str", "default": ""},
             "reason": {"type": "str", "default": ""},
             "until": {"type": "str", "default": ""},
+            "within": {"type": "int", "default": 0},
         },
         required_if=[("state", "recorded", ["python", "plan", "proof"]), ("state", "acknowledged", ["findings"])],
         supports_check_mode=True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import typing as t
@@ -21,12 +22,13 @@ READ_LIMIT = 2
 LOOK_LIMIT = 20
 #: A proof's own limits end it before: torch's import, the products, all devices together.
 PROVE_LIMIT = 900
-USAGE = """usage: gpufleet-gate [--fresh | --prove] [--json]
+USAGE = """usage: gpufleet-gate [--fresh [--within=SECONDS] | --prove] [--json]
 
 Says whether this host is ready to train: 0 ready, 1 not ready, 2 could not tell.
 Without an option it reads the last verdict of gpufleet-gate.timer and looks at nothing.
 
   --fresh   look again, now (as root, this becomes the verdict)
+  --within=SECONDS  look only where the last look is older, did not say ready, or is of another record
   --prove   look, then compute on every device, as verify.yml does, and record what was proved (root)
   --json    the verdict as JSON
 """
@@ -60,17 +62,24 @@ def _main(argv: t.Sequence[str], installed: t.Mapping[str, t.Any]) -> int:
         return 0
     # For drift.yml: whether this is the gate of that collection, for that folder, run as root.
     wanted = [option[len("--only=") :] for option in options if option.startswith("--only=")]
-    options -= {f"--only={value}" for value in wanted}
+    within = [option[len("--within=") :] for option in options if option.startswith("--within=")]
+    options -= {*(f"--only={value}" for value in wanted), *(f"--within={value}" for value in within)}
     wrong = options - {"--fresh", "--prove", "--json"}
     if wrong:
         _complain(f"{' '.join(sorted(wrong))} is no option\n{USAGE}")
+        return verdict.EXITS["unknown"]
+    if within and ("--fresh" not in options or len(within) > 1 or not re.match(r"[0-9]{1,7}\Z", within[0])):
+        _complain(f"--within={within[0]}: a number of seconds is needed, and --fresh beside it")
         return verdict.EXITS["unknown"]
     if "--prove" in options and os.geteuid() != 0:
         _complain("--prove needs root, whose record it writes")
         return verdict.EXITS["unknown"]
     if wanted and (os.geteuid() != 0 or wanted != [f"{installed['build']}:{installed['directory']}"]):
         return ANOTHER
-    if options & {"--fresh", "--prove"}:
+    standing = _standing(installed, int(within[0])) if within else None
+    if standing:
+        made = standing
+    elif options & {"--fresh", "--prove"}:
         made = _fresh(installed, prove="--prove" in options)
     else:
         _answer_within(READ_LIMIT)
@@ -120,6 +129,7 @@ def _fresh(installed: t.Mapping[str, t.Any], prove: bool) -> verdict.Verdict:
     _clean()
 
     def work() -> verdict.Verdict:
+        looker = _looker(installed)  # before the look: what changes meanwhile is looked at again
         seen = look.look(Runner(), installed["directory"])
         found = seen.findings
         if prove:
@@ -127,7 +137,7 @@ def _fresh(installed: t.Mapping[str, t.Any], prove: bool) -> verdict.Verdict:
 
             found = proof.prove(seen, installed["directory"])
         made = look.judged(found, verdict.now(), installed["valid_for"])
-        return {**made, "identity": identity.of(seen.observed, seen.environment)}
+        return {**made, "identity": identity.of(seen.observed, seen.environment), "looked_by": looker}
 
     if os.geteuid() != 0:
         return once.run(work, None, "look", time.monotonic() + LOOK_LIMIT)
@@ -148,6 +158,26 @@ def _fresh(installed: t.Mapping[str, t.Any], prove: bool) -> verdict.Verdict:
 
 def _stopped(_number: int, _frame: t.Any) -> None:
     raise SystemExit(verdict.EXITS["unknown"])
+
+
+def _standing(installed: t.Mapping[str, t.Any], seconds: int) -> t.Optional[verdict.Verdict]:
+    """The last verdict, where it is of this gate, of these records, says ready and is young enough."""
+    at = verdict.now()
+    made = verdict.read(os.path.join(RUN_DIR, verdict.FILE), at)
+    if made["state"] != "ready" or made.get("looked_by") != _looker(installed) or "uptime" not in made:
+        return None
+    age = at.uptime - made["uptime"]
+    return verdict.standing(made, age) if age <= seconds else None
+
+
+def _looker(installed: t.Mapping[str, t.Any]) -> str:
+    """Which code looked, and by which records: every file of the folder as it is now."""
+    files = []
+    with contextlib.suppress(OSError), os.scandir(installed["directory"]) as found:
+        for one in found:
+            held = one.stat()
+            files.append(f"{one.name}:{held.st_ino}:{held.st_mtime_ns}:{held.st_ctime_ns}:{held.st_size}")
+    return " ".join([f"{installed['build']}:{installed['directory']}", *sorted(files)])
 
 
 def _clean() -> None:

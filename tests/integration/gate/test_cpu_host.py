@@ -83,6 +83,21 @@ def test_drift_looks_through_the_gate_and_without_it_through_the_module(host):
     assert [item["check"] for item in verdict["findings"]] == ["never-proved"]
 
 
+def test_drift_takes_the_verdict_of_a_moment_ago_where_that_is_wanted(host):
+    assert host.gate("--fresh")[0] == 0
+    stood = host.ok("cat", "/run/gpufleet/verdict.json")
+    code, output, verdict = host.play("drift", drift_within="600")
+    assert (code, host.ok("cat", "/run/gpufleet/verdict.json")) == (0, stood), output
+    assert "verdict-standing" in {item["check"] for item in verdict["findings"]}
+    assert verdict["state"] == "ready"
+    host.ok("touch", EXPECTED)
+    code, output, verdict = host.play("drift", drift_within=600)
+    assert code == 0 and host.ok("cat", "/run/gpufleet/verdict.json") != stood, output
+    assert "verdict-standing" not in {item["check"] for item in verdict["findings"]}
+    code, output, verdict = host.play("drift", drift_within="soon")
+    assert code != 0 and "drift_within needs a number of seconds" in output
+
+
 @pytest.mark.parametrize(
     ("change", "check"),
     [

@@ -68,6 +68,9 @@ def gate(tmp_path):
         ("--fine", "ready", 2, "--fine is no option"),
         ("--fine 2>&-", "ready", 2, ""),
         ("fine", "ready", 2, "fine: is no command"),
+        ("--within=60", "ready", 2, "--fresh beside it"),
+        ("--fresh --within=-1", "ready", 2, "a number of seconds is needed"),
+        ("--fresh --within=1 --within=2", "ready", 2, "a number of seconds is needed"),
         ("metrics", "ready", 2, "--to= is needed"),
         ("metrics --too=/x", "ready", 2, "--too is no option; there are --to="),
         ("metrics --to=x", "ready", 2, "an absolute path is needed"),
@@ -94,6 +97,45 @@ def test_a_person_reads_what_the_playbooks_print(gate):
     assert main._words(folded([Finding("gpu-count", "fail", found="7", expected="8", action="replace")])) == (
         "not ready\n  fail gpu-count: 7 (expected 8) -> replace\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "stands"),
+    [
+        ({}, True),
+        ({"uptime": -61}, False),
+        ({"uptime": -59}, True),
+        ({"state": "not_ready", "ok": False}, False),
+        ({"looked_by": "another:/etc/gpufleet"}, False),
+        ({"looked_by": None}, False),
+        ({"boot_id": "another"}, False),
+        ({"valid_for": float("inf")}, False),
+    ],
+)
+def test_a_verdict_stands_only_where_a_look_would_say_the_same(tmp_path, monkeypatch, change, stands):
+    monkeypatch.setattr(main, "RUN_DIR", str(tmp_path))
+    monkeypatch.setattr(verdict.read, "__defaults__", (os.geteuid(),))
+    tmp_path.chmod(0o755)
+    records = tmp_path / "records"
+    records.mkdir()
+    (records / "expected.json").write_text("{}")
+    installed = {"build": "b", "directory": str(records)}
+    at = verdict.now()
+    made = {**folded(STATES["ready"]), "schema": 1, "judged_at": now(), "uptime": 0.0, "boot_id": at.boot_id,
+            "valid_for": 900, "looked_by": main._looker(installed), **change}  # fmt: skip
+    (tmp_path / verdict.FILE).write_text(json.dumps({**made, "uptime": at.uptime + made["uptime"]}))
+    (tmp_path / verdict.FILE).chmod(0o644)
+    said = main._standing(installed, 60)
+    assert bool(said) is stands
+    if said:
+        assert [item["check"] for item in said["findings"]] == ["drift", "pull", "verdict-standing"]
+        assert (said["state"], said["findings"][-1]["state"], said["findings"][-1]["policy"]) == (
+            "ready",
+            "ok",
+            "report",
+        )
+    (records / "expected.json").write_text("{ }")
+    assert main._standing(installed, 60) is None
 
 
 def test_an_output_that_nobody_reads_holds_nobody(gate, tmp_path):
