@@ -128,10 +128,15 @@ def _check(content: t.Mapping[str, t.Any]) -> None:
     if not run and isinstance(run, dict):
         return
     names, sizes = run["hosts"], run["sizes"]
-    if not isinstance(names, list) or not set(names) <= set(hosts) or type(run["max_failures"]) is not int:
+    if not isinstance(names, list) or not set(names) <= set(hosts) or not _whole(run["max_failures"]):
         raise ValueError("its run is of other hosts")
-    if not all(type(size) is int and size > 0 for size in sizes) or sum(sizes) != len(names):
+    if not all(_whole(size) and size > 0 for size in sizes) or sum(sizes) != len(names):
         raise ValueError("its batches are not of its hosts")
+
+
+def _whole(value: t.Any) -> bool:
+    """Whether this is a whole number, which JSON's true is not."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 #: The locks of this process: open as long as it lives.
