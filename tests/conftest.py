@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: t.List[pytest.It
         return place, item.get_closest_marker("container") is not None
 
     items.sort(key=order)
-    if config.getoption("dist", "no") == "loadgroup":
+    if config.getoption("loadgroup", False):  # as a worker of xdist has it
         for item in items:
             item.add_marker(pytest.mark.xdist_group(group(item.path.relative_to(root).parts, item)))
 
