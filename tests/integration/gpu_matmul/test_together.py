@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-import subprocess
+import contextlib
+import os
 import tempfile
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.supervise
 )
 from ansible_collections.gpufleet.pytorch.plugins.module_utils._matmul.together import Result, judge_together
 
+#: In the environment of what is started here: other tests start such ranks too.
+MARK = f"test_together {os.getpid()}"
 MINE = "os.environ.get('RANK') == '1'"
 CRASH = f"""
 def peers(group, job, wire):
@@ -70,7 +73,7 @@ def together(torch_python):
             "rank_code": RANK_BOOT,
             "rank": {"modules": source, "call": "main", **jobs.together("cpu", "quick", limit)},
         }
-        env = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        env = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "GPUFLEET_TEST": MARK}
         supervisor = Supervisor(torch_python, source, before=limit, after=limit)
         outcome = supervisor.run([Worker("together", job, call="launch", env=env)])[0]
         return {item.check: item for item in judge_together(Result("cpu", "CPU", outcome.ended, outcome.events))}
@@ -78,13 +81,17 @@ def together(torch_python):
     return run
 
 
-def ranks(python):
-    """Command lines of ranks of that interpreter which are still there."""
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if line.startswith(f"{python} -I -c first")]
+def left():
+    """Processes of this file's that are still there, whoever is their parent by now."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"GPUFLEET_TEST={MARK}".encode() in path.read_bytes().split(b"\0"):
+                found.append(path.parent.name)
+    return found
 
 
-def test_four_ranks_are_well_and_leave_nothing_behind(together, torch_python):
+def test_four_ranks_are_well_and_leave_nothing_behind(together):
     before = set(Path(tempfile.gettempdir()).glob("torchelastic*"))
     found = together(ranks=4)
     assert {item.state for item in found.values()} == {"ok"}
@@ -96,7 +103,7 @@ def test_four_ranks_are_well_and_leave_nothing_behind(together, torch_python):
         "training-fully-shard",
     }
     assert set(Path(tempfile.gettempdir()).glob("torchelastic*")) == before
-    assert not ranks(torch_python)
+    assert not left()
 
 
 @pytest.mark.parametrize(
@@ -113,9 +120,9 @@ def test_four_ranks_are_well_and_leave_nothing_behind(together, torch_python):
         ),
     ],
 )
-def test_a_fault_of_one_rank_is_found(together, torch_python, fault, limit, told):
+def test_a_fault_of_one_rank_is_found(together, fault, limit, told):
     found = together(fault, limit)
     assert {check: (found[check].state, found[check].evidence["fault"]) for check in told} == told
     if fault == CRASH:
         assert found["collective-run"].found == "rank 1 was killed by signal 11"
-    assert not ranks(torch_python)
+    assert not left()
