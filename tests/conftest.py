@@ -66,6 +66,7 @@ def barred(item: pytest.Item) -> str:
     return "" if may_make_containers() else "container tests do not run inside a container that lacks CAP_SYS_ADMIN"
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: t.List[pytest.Item]) -> None:
     root = Path(__file__).parent
 
