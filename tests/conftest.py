@@ -66,8 +66,7 @@ def barred(item: pytest.Item) -> str:
     return "" if may_make_containers() else "container tests do not run inside a container that lacks CAP_SYS_ADMIN"
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(config: pytest.Config, items: t.List[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: t.List[pytest.Item]) -> None:
     root = Path(__file__).parent
 
     def order(item: pytest.Item) -> t.Tuple[int, bool]:
@@ -77,18 +76,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: t.List[pytest.It
         return place, item.get_closest_marker("container") is not None
 
     items.sort(key=order)
-    if config.getoption("loadgroup", False):  # as a worker of xdist has it
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(group(item.path.relative_to(root).parts, item)))
 
 
-def group(parts: t.Tuple[str, ...], item: pytest.Item) -> str:
+def group(nodeid: str) -> str:
     """What one worker does in its order: a file, a folder that shares what it starts, or a scenario of Molecule."""
-    shared = parts[0] == "integration" and len(parts) > 2
-    name = "/".join(parts[:2] if shared else parts)
-    if item.get_closest_marker("container"):
-        name += "!" + (item.name if parts[-1] == "test_molecule.py" else "container")
-    return name
+    path = nodeid.split("::", 1)[0]
+    parts = path[path.rfind("tests/") :].split("/")
+    if parts[-1] == "test_molecule.py":
+        return nodeid
+    return "/".join(parts[:3] if parts[1:2] == ["integration"] else parts)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: t.Any) -> t.Any:
+    """``group`` in place of xdist's own: its marks for groups are lost with pytest 9."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Grouped(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid)
+
+    return Grouped(config, log)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
