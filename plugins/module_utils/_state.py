@@ -49,6 +49,10 @@ class StateError(Exception):
     """A state file that is there and cannot be used; the text says where, why and what to do."""
 
 
+class NotBelieved(ValueError):
+    """A state file that others than root can change, for whom no record speaks."""
+
+
 def digest(content: t.Mapping[str, t.Any]) -> str:
     """What tells whether a file of ours is as it was written: a digest of all its parts but the digest itself.
 
@@ -83,7 +87,7 @@ def read_json(path: str) -> t.Any:
             raise ValueError("it is no file of ours")
         others = untrusted(path) if os.geteuid() == 0 else ""
         if others:
-            raise ValueError(others)
+            raise NotBelieved(others)
         with open(descriptor, "rb", closefd=False) as stream:
             return json.loads(stream.read(READ_LIMIT).decode("utf-8"))
     finally:
@@ -102,6 +106,8 @@ def read_expected(directory: str) -> t.Optional[t.Dict[str, t.Any]]:
         data = read_json(path)
     except FileNotFoundError:
         return None
+    except NotBelieved as error:
+        raise StateError(f"{path} is not believed: {error}; {_OURS_ALONE}, and the proof still holds") from None
     except (OSError, ValueError, RecursionError) as error:
         raise StateError(_unusable(path, str(error))) from None
     schema = data.get("schema") if isinstance(data, dict) else None
@@ -116,8 +122,17 @@ def read_expected(directory: str) -> t.Optional[t.Dict[str, t.Any]]:
 
 
 def write_expected(directory: str, content: t.Mapping[str, t.Any]) -> None:
-    """Write ``expected.json``, and keep the one before. Raises OSError; then the old one stays."""
+    """Write ``expected.json``, and keep the one before. Raises OSError; then the old one stays.
+
+    Raises StateError where root would write it to a folder in which it would not be believed.
+    """
     path = os.path.join(directory, EXPECTED)
+    place = os.path.realpath(directory)
+    while not os.path.isdir(place):
+        place = os.path.dirname(place)
+    others = untrusted(place) if os.geteuid() == 0 else ""
+    if others:
+        raise StateError(f"nothing was recorded: {path} would not be believed, as {others}; {_OURS_ALONE}")
     signed = {key: value for key, value in content.items() if key != "edited"}
     text = json.dumps({**signed, "digest": digest(signed)}, indent=2, sort_keys=True) + "\n"
     try:
@@ -170,6 +185,10 @@ def _all_dicts(value: t.Any) -> bool:
 def _is_number(value: t.Any) -> bool:
     """Whether it is one, or was not told."""
     return value is None or type(value) in (int, float)
+
+
+#: What to do where others can change what root is to believe.
+_OURS_ALONE = "make it root's alone (chown root, chmod go-w), or set gate_directory"
 
 
 def _unusable(path: str, why: str) -> str:

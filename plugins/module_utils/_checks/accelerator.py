@@ -124,11 +124,12 @@ def _why_no_cpu(observed: Observation, accelerators: Devices, policy: Policy) ->
 def _absent(displays: Devices, policy: Policy, reasons: t.Sequence[str]) -> Finding:
     count, source = policy.expected
     named = f"; {_names(displays)}" if displays else ""
+    none = "gpufleet_accelerator: auto" if policy.accelerator != "auto" else "gpus_expected: 0"
     return Finding(
         "accelerator-present",
         "fail" if count else "unknown",
         found=f"found 0 NVIDIA GPUs on the PCI bus{named}",
-        expected=f"{count} GPUs by {source}" if count else "an NVIDIA GPU, or gpus_expected: 0",
+        expected=f"{count} GPUs by {source}" if count else f"an NVIDIA GPU, or {none} where none is meant",
         action="drain and inspect" if count else "fix configuration",
         reason="; ".join(reasons),
     )

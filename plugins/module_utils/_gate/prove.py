@@ -59,7 +59,7 @@ def prove(seen: look.Seen, directory: str) -> t.List[Finding]:
     if content is not None:
         try:
             _state.write_expected(directory, content)
-        except OSError as error:
+        except (OSError, _state.StateError) as error:
             problem = f"{directory}/{_state.EXPECTED} cannot be written: {error}; the record of before stays"
             return [*findings, _finding.stamp([Finding("recorded", "warn", found=problem, policy="report")], "")[0]]
         findings = [finding for finding in findings if not _settled(finding)]

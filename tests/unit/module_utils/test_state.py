@@ -158,6 +158,19 @@ def test_root_believes_what_root_alone_can_change(tmp_path, change, believed):
             _state.read_expected(str(folder))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="who is believed matters to root")
+@pytest.mark.parametrize("made", [True, False])
+def test_root_records_only_where_the_record_will_be_believed(tmp_path, made):
+    folder = tmp_path / "above" / "state"
+    (folder if made else folder.parent).mkdir(parents=True)
+    os.chmod(str(folder.parent), 0o777)
+    with pytest.raises(_state.StateError, match=r"nothing was recorded.*chmod go-w"):
+        _state.write_expected(str(folder), json.loads(FORM.replace("BASELINE", BASELINE)))
+    assert not (folder / "expected.json").exists()
+    os.chmod(str(folder.parent), 0o755)
+    _state.write_expected(str(folder), json.loads(FORM.replace("BASELINE", BASELINE)))
+
+
 @pytest.mark.parametrize("kind", ["folder", "fifo", "huge"])
 def test_what_is_no_file_of_ours_is_not_read(tmp_path, kind):
     path = tmp_path / "expected.json"
