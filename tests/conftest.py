@@ -69,11 +69,13 @@ def barred(item: pytest.Item) -> str:
 def pytest_collection_modifyitems(items: t.List[pytest.Item]) -> None:
     root = Path(__file__).parent
 
-    def order(item: pytest.Item) -> t.Tuple[int, bool]:
+    def order(item: pytest.Item) -> t.Tuple[int, int]:
         parts = item.path.relative_to(root).parts if root in item.path.parents else ("",)
         places = [*FIRST, *LAST]
         place = places.index(parts[0]) if parts[0] in places else len(FIRST)
-        return place, item.get_closest_marker("container") is not None
+        # The scenarios of Molecule are the longest: at the end one worker would be left alone with them.
+        long = parts[-1] == "test_molecule.py"
+        return place, -1 if long else item.get_closest_marker("container") is not None
 
     items.sort(key=order)
 
