@@ -45,20 +45,6 @@ options:
         description: Version of the container toolkit. Not given, the newest.
         type: str
         default: ""
-  repository:
-    description: What differs from the plan where NVIDIA's repository is a mirror.
-    type: dict
-    default: {}
-    suboptions:
-      url:
-        description: Address of the repository, http, https or file.
-        type: str
-      key_url:
-        description: Address of its key. Not given, it lies in the mirror under its usual name.
-        type: str
-      fingerprint:
-        description: Fingerprint of the only key that may sign it.
-        type: str
   directory:
     description: Folder on the host to work in, and to leave the archive in. It is made.
     type: path
@@ -69,6 +55,7 @@ options:
     default: 3600
 extends_documentation_fragment:
   - gpufleet.pytorch.attributes
+  - gpufleet.pytorch.repository
 attributes:
   check_mode:
     support: full

@@ -44,20 +44,6 @@ options:
     type: str
     choices: [fail, proceed]
     default: fail
-  repository:
-    description: What differs from the plan where NVIDIA's repository is a mirror.
-    type: dict
-    default: {}
-    suboptions:
-      url:
-        description: Address of the repository, http, https or file.
-        type: str
-      key_url:
-        description: Address of its key. Not given, it lies in the mirror under its usual name.
-        type: str
-      fingerprint:
-        description: Fingerprint of the only key that may sign it.
-        type: str
   mok_enroll:
     description:
       - Whether the key with which DKMS signs is asked to be enrolled, where Secure Boot is on and the firmware does not
@@ -78,6 +64,7 @@ options:
     default: 3600
 extends_documentation_fragment:
   - gpufleet.pytorch.attributes
+  - gpufleet.pytorch.repository
 attributes:
   check_mode:
     support: full

@@ -36,20 +36,6 @@ options:
     description: Version of the container toolkit, such as V(1.19.0). Not given, the newest.
     type: str
     default: ""
-  repository:
-    description: What differs from the plan where NVIDIA's repository is a mirror.
-    type: dict
-    default: {}
-    suboptions:
-      url:
-        description: Address of the repository, http, https or file.
-        type: str
-      key_url:
-        description: Address of its key. Not given, it lies in the mirror under its usual name.
-        type: str
-      fingerprint:
-        description: Fingerprint of the only key that may sign it.
-        type: str
   lock_timeout:
     description: Seconds to wait for another run of the package manager.
     type: int
@@ -60,6 +46,7 @@ options:
     default: 3600
 extends_documentation_fragment:
   - gpufleet.pytorch.attributes
+  - gpufleet.pytorch.repository
 attributes:
   check_mode:
     support: full
