@@ -175,7 +175,7 @@ def _looker(installed: t.Mapping[str, t.Any]) -> str:
     files = []
     with contextlib.suppress(OSError), os.scandir(installed["directory"]) as found:
         for one in found:
-            held = one.stat()
+            held = one.stat(follow_symlinks=os.path.exists(one.path))  # a link to nothing hides no other file
             files.append(f"{one.name}:{held.st_ino}:{held.st_mtime_ns}:{held.st_ctime_ns}:{held.st_size}")
     return " ".join([f"{installed['build']}:{installed['directory']}", *sorted(files)])
 

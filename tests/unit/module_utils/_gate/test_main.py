@@ -134,7 +134,10 @@ def test_a_verdict_stands_only_where_a_look_would_say_the_same(tmp_path, monkeyp
             "ok",
             "report",
         )
+    (records / "nowhere").symlink_to(records / "no such file")
+    before = main._looker(installed)
     (records / "expected.json").write_text("{ }")
+    assert main._looker(installed) != before
     assert main._standing(installed, 60) is None
 
 
